@@ -1,0 +1,149 @@
+#include "engine/storage.h"
+
+#include <algorithm>
+#include <bit>
+#include <new>
+
+#include "kernels/base/check.h"
+
+namespace roundoff {
+
+std::string_view name(MemoryCategory category) {
+  switch (category) {
+    case MemoryCategory::parameters:
+      return "parameters";
+    case MemoryCategory::optimizer:
+      return "optimizer";
+    case MemoryCategory::gradients:
+      return "gradients";
+    case MemoryCategory::activations:
+      return "activations";
+    case MemoryCategory::workspace:
+      return "workspace";
+  }
+  return "?";
+}
+
+namespace detail {
+
+namespace {
+constexpr std::size_t kAlignment = 64;
+// Size classes: eight a power of two, so that at most 1/8 of a block is unused.
+constexpr int kSteps = 8;
+constexpr std::size_t kClasses = 64 * kSteps;
+
+std::size_t class_of(std::size_t bytes) {
+  const std::size_t units = std::max<std::size_t>((bytes + kAlignment - 1) / kAlignment, 1);
+  if (units <= kSteps) return units - 1;
+  const auto power = static_cast<std::size_t>(std::bit_width(units - 1)) - 1;  // >= 3
+  const std::size_t step = std::size_t{1} << (power - 3);
+  const std::size_t index = (units - 1 - (std::size_t{1} << power)) / step;
+  return (power - 2) * kSteps + index;
+}
+
+std::size_t class_capacity(std::size_t size_class) {
+  if (size_class < kSteps) return (size_class + 1) * kAlignment;
+  const std::size_t power = size_class / kSteps + 2;
+  const std::size_t step = std::size_t{1} << (power - 3);
+  return ((std::size_t{1} << power) + (size_class % kSteps + 1) * step) * kAlignment;
+}
+}  // namespace
+
+struct Pool {
+  std::array<Block*, kClasses> free{};
+  MemoryStats stats;
+  std::string_view node = "";
+  std::int64_t live = 0;
+  bool orphaned = false;
+
+  void account(MemoryCategory category, std::int64_t bytes) {
+    const auto c = static_cast<std::size_t>(category);
+    stats.current[c] += bytes;
+    stats.total += bytes;
+    if (stats.current[c] > stats.peak[c]) {
+      stats.peak[c] = stats.current[c];
+      if (category == MemoryCategory::activations) stats.activation_peak_node = node;
+    }
+    stats.total_peak = std::max(stats.total_peak, stats.total);
+  }
+};
+
+namespace {
+void destroy(Block* block) {
+  ::operator delete[](block->data, std::align_val_t{kAlignment});
+  delete block;
+}
+}  // namespace
+
+void release(Block* block) {
+  Pool* pool = block->pool;
+  pool->account(block->category, -static_cast<std::int64_t>(block->bytes));
+  --pool->live;
+  if (!pool->orphaned) {
+    block->next_free = pool->free[block->size_class];
+    pool->free[block->size_class] = block;
+    return;
+  }
+  destroy(block);
+  if (pool->live == 0) delete pool;
+}
+
+}  // namespace detail
+
+Allocator::Allocator() : pool_(new detail::Pool) {}
+
+Allocator::~Allocator() {
+  trim();
+  pool_->orphaned = true;
+  if (pool_->live == 0) delete pool_;
+}
+
+Storage Allocator::allocate(std::size_t bytes, MemoryCategory category) {
+  // A size that no machine has must not reach the arithmetic of size classes.
+  ROUNDOFF_CHECK(bytes <= (std::size_t{1} << 46), "memory", "cannot allocate ", bytes, " bytes");
+  const std::size_t size_class = detail::class_of(bytes);
+  detail::Block* block = pool_->free[size_class];
+  if (block != nullptr) {
+    pool_->free[size_class] = block->next_free;
+  } else {
+    const std::size_t capacity = detail::class_capacity(size_class);
+    auto* data = static_cast<std::byte*>(
+        ::operator new[](capacity, std::align_val_t{detail::kAlignment}, std::nothrow));
+    ROUNDOFF_CHECK(data != nullptr, "memory", "cannot allocate ", bytes, " bytes for ",
+                   name(category));
+    block = new detail::Block{};
+    block->data = data;
+    block->capacity = capacity;
+    block->size_class = static_cast<std::uint32_t>(size_class);
+    block->pool = pool_;
+    ++pool_->stats.system_allocations;
+  }
+  block->bytes = bytes;
+  block->category = category;
+  block->references = 1;
+  ++pool_->live;
+  pool_->account(category, static_cast<std::int64_t>(bytes));
+  return Storage(block);
+}
+
+const MemoryStats& Allocator::stats() const { return pool_->stats; }
+
+void Allocator::reset_peaks() {
+  pool_->stats.peak = pool_->stats.current;
+  pool_->stats.total_peak = pool_->stats.total;
+  pool_->stats.activation_peak_node = "";
+}
+
+void Allocator::set_node(std::string_view node) { pool_->node = node; }
+
+void Allocator::trim() {
+  for (detail::Block*& head : pool_->free) {
+    while (head != nullptr) {
+      detail::Block* next = head->next_free;
+      detail::destroy(head);
+      head = next;
+    }
+  }
+}
+
+}  // namespace roundoff

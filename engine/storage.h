@@ -1,0 +1,101 @@
+// Memory of tensors: reference-counted blocks from a caching allocator that accounts for them by
+// category. Freed blocks are kept by size and handed out again, so that a training step allocates
+// nothing from the system after its first run.
+// Not thread-safe: an allocator and its tensors belong to one thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace roundoff {
+
+enum class MemoryCategory : unsigned char {
+  parameters,   // masters, compute copies, buffers
+  optimizer,    // moments
+  gradients,    // of parameters
+  activations,  // what backward keeps, and the gradients of activations
+  workspace     // inputs, constants and everything else
+};
+inline constexpr std::size_t kMemoryCategories = 5;
+std::string_view name(MemoryCategory category);
+
+// Bytes, as asked for (not rounded up to block sizes).
+struct MemoryStats {
+  std::array<std::int64_t, kMemoryCategories> current{};
+  std::array<std::int64_t, kMemoryCategories> peak{};
+  std::int64_t total = 0;
+  std::int64_t total_peak = 0;
+  // The node that was running when activations peaked.
+  std::string_view activation_peak_node = "";
+  // Blocks that were asked of the system since the start (a test counts them).
+  std::int64_t system_allocations = 0;
+};
+
+namespace detail {
+struct Pool;
+
+struct Block {
+  Pool* pool;
+  std::byte* data;
+  Block* next_free;
+  std::size_t capacity;
+  std::size_t bytes;
+  std::uint32_t references;
+  std::uint32_t size_class;
+  MemoryCategory category;
+};
+void release(Block* block);
+}  // namespace detail
+
+// A counted reference to a block of memory, 64-byte aligned.
+class Storage {
+ public:
+  Storage() = default;
+  Storage(const Storage& other) : block_(other.block_) {
+    if (block_ != nullptr) ++block_->references;
+  }
+  Storage(Storage&& other) noexcept : block_(std::exchange(other.block_, nullptr)) {}
+  Storage& operator=(Storage other) noexcept {
+    std::swap(block_, other.block_);
+    return *this;
+  }
+  ~Storage() {
+    if (block_ != nullptr && --block_->references == 0) detail::release(block_);
+  }
+
+  std::byte* data() const { return block_ == nullptr ? nullptr : block_->data; }
+  std::size_t bytes() const { return block_ == nullptr ? 0 : block_->bytes; }
+  explicit operator bool() const { return block_ != nullptr; }
+
+ private:
+  friend class Allocator;
+  explicit Storage(detail::Block* block) : block_(block) {}
+  detail::Block* block_ = nullptr;
+};
+
+class Allocator {
+ public:
+  Allocator();
+  ~Allocator();  // blocks that tensors still hold live on
+  Allocator(const Allocator&) = delete;
+  Allocator& operator=(const Allocator&) = delete;
+
+  // Not initialised. Zero bytes give a valid, empty block. Throws Error where memory is short.
+  Storage allocate(std::size_t bytes, MemoryCategory category);
+
+  const MemoryStats& stats() const;
+  // Peaks start again from what is held now.
+  void reset_peaks();
+  // Names the node that runs from now on, for MemoryStats::activation_peak_node (static storage).
+  void set_node(std::string_view node);
+  // Gives cached free blocks back to the system.
+  void trim();
+
+ private:
+  detail::Pool* pool_;
+};
+
+}  // namespace roundoff
