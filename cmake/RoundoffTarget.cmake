@@ -1,7 +1,9 @@
-# What every target of Roundoff shares: language level, warnings and pinned floating-point semantics.
+# What every target of Roundoff shares: language level, warnings, pinned floating-point semantics, and
+# the functions that declare libraries.
 include(GNUInstallDirs)
 
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
@@ -12,21 +14,28 @@ endif()
 
 find_program(ROUNDOFF_CCACHE ccache)
 mark_as_advanced(ROUNDOFF_CCACHE)
-if(ROUNDOFF_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${ROUNDOFF_CCACHE}")
+if(ROUNDOFF_CCACHE)
+  foreach(language CXX CUDA)
+    if(NOT CMAKE_${language}_COMPILER_LAUNCHER)
+      set(CMAKE_${language}_COMPILER_LAUNCHER "${ROUNDOFF_CCACHE}")
+    endif()
+  endforeach()
 endif()
 
 add_library(roundoff_flags INTERFACE)
 target_compile_features(roundoff_flags INTERFACE cxx_std_20)
-# One meaning for a * b + c on every compiler: two roundings, unless std::fma is written.
+# One meaning for a * b + c on every compiler and device: two roundings, unless std::fma is written.
 target_compile_options(roundoff_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -ffp-contract=off>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -ffp-contract=off>
+  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr --Werror=all-warnings
+                             -Xcompiler=-Wall,-Wextra,-ffp-contract=off>)
 if(ROUNDOFF_NATIVE)
   target_compile_options(roundoff_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
 endif()
 
 # roundoff_library(NAME SOURCES file... [LINK target...] [PRIVATE target...])
-# A static library roundoff_NAME, used as roundoff::NAME.
+# A static library roundoff_NAME, used as roundoff::NAME and installed with its headers. LINK is what
+# its headers need, PRIVATE what only its sources need.
 function(roundoff_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINK;PRIVATE" ${ARGN})
   add_library(roundoff_${name} STATIC ${arg_SOURCES})
@@ -35,7 +44,16 @@ function(roundoff_library name)
   target_include_directories(roundoff_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/roundoff>)
-  target_link_libraries(roundoff_${name} PUBLIC ${arg_LINK}
-    PRIVATE $<BUILD_INTERFACE:roundoff_flags> ${arg_PRIVATE})
+  target_link_libraries(roundoff_${name} PUBLIC ${arg_LINK} PRIVATE $<BUILD_INTERFACE:roundoff_flags>)
+  get_property(header_only GLOBAL PROPERTY ROUNDOFF_HEADER_ONLY)
+  foreach(target IN LISTS arg_PRIVATE)
+    if(target IN_LIST header_only)
+      set(target "$<BUILD_INTERFACE:${target}>")
+    endif()
+    target_link_libraries(roundoff_${name} PRIVATE ${target})
+  endforeach()
   set_target_properties(roundoff_${name} PROPERTIES EXPORT_NAME ${name})
+  if(ROUNDOFF_INSTALL)
+    install(TARGETS roundoff_${name} EXPORT roundoffTargets)
+  endif()
 endfunction()

@@ -1,0 +1,25 @@
+# What is installed: the libraries (each by roundoff_library), their headers, the program, and the
+# package that find_package(roundoff) reads.
+include(CMakePackageConfigHelpers)
+
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/roundoff")
+foreach(folder kernels engine ops models verify)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}"
+    DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/roundoff"
+    FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
+endforeach()
+if(TARGET roundoff_cli)
+  install(TARGETS roundoff_cli)
+endif()
+
+get_property(ROUNDOFF_BLAS_NAME GLOBAL PROPERTY ROUNDOFF_BLAS_NAME)
+install(TARGETS roundoff_blas EXPORT roundoffTargets)
+install(EXPORT roundoffTargets NAMESPACE roundoff:: DESTINATION "${package_dir}")
+configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/roundoffConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/roundoffConfig.cmake" INSTALL_DESTINATION "${package_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/roundoffConfigVersion.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/roundoffConfig.cmake"
+              "${PROJECT_BINARY_DIR}/roundoffConfigVersion.cmake"
+              "${CMAKE_CURRENT_LIST_DIR}/FindCBLAS.cmake"
+  DESTINATION "${package_dir}")
