@@ -42,6 +42,12 @@ Tensor Tensor::with_shape(const Shape& shape) const {
   return {storage_, offset_, shape, dtype_};
 }
 
+Tensor Tensor::slice(std::int64_t offset, const Shape& shape) const {
+  ROUNDOFF_CHECK(offset >= 0 && shape.numel() <= numel() - offset, "slice", "shape ", shape, " at ",
+                 offset, " is outside of ", numel(), " elements");
+  return {storage_, offset_ + static_cast<std::size_t>(offset) * size_of(dtype_), shape, dtype_};
+}
+
 double Tensor::at(std::int64_t i) const {
   ROUNDOFF_CHECK(i >= 0 && i < numel(), "tensor", "element ", i, " of shape ", shape_);
   double value = 0;

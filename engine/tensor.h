@@ -54,6 +54,8 @@ class Tensor {
 
   // The same elements under another shape, without a tape: ops::reshape is the recorded one.
   Tensor with_shape(const Shape& shape) const;
+  // shape.numel() elements from element `offset` on, sharing the storage; a constant.
+  Tensor slice(std::int64_t offset, const Shape& shape) const;
   // The same storage without its place on the tape: a constant.
   Tensor detached() const { return {storage_, offset_, shape_, dtype_}; }
   // Element i in row-major order, widened.

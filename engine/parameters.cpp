@@ -1,0 +1,141 @@
+#include "engine/parameters.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/base/convert.h"
+#include "kernels/base/philox.h"
+
+namespace roundoff {
+
+namespace {
+
+// In elements: 128 bytes of fp32.
+constexpr std::int64_t kAlignment = 32;
+
+Tensor slice(const Tensor& flat, const ParameterEntry& entry) {
+  // A slice of the block: the same storage at the parameter's offset.
+  return flat.slice(entry.offset, entry.shape);
+}
+
+void initialise(const ParameterEntry& entry, std::uint64_t seed, std::uint64_t number) {
+  const std::int64_t n = entry.shape.numel();
+  std::vector<float> values(static_cast<std::size_t>(n));
+  const double bound = 1.0 / std::sqrt(static_cast<double>(std::max<std::int64_t>(entry.fan_in, 1)));
+  for (std::int64_t i = 0; i < n; ++i) {
+    float& value = values[static_cast<std::size_t>(i)];
+    switch (entry.init) {
+      case Init::zeros: value = 0; break;
+      case Init::ones: value = 1; break;
+      case Init::uniform_fan_in:
+        value = static_cast<float>(
+            (2.0 * init_uniform(seed, number, static_cast<std::uint64_t>(i)) - 1.0) * bound);
+        break;
+      case Init::normal:
+        value = static_cast<float>(init_normal(seed, number, static_cast<std::uint64_t>(i)));
+        break;
+    }
+  }
+  narrow(values.data(), n, entry.tensor.view(), 0);
+}
+
+}  // namespace
+
+Parameter::operator const Tensor&() const { return tensor(); }
+
+const Tensor& Parameter::tensor() const {
+  ROUNDOFF_CHECK(arena_ != nullptr && arena_->allocated(), "parameters",
+                 "a parameter is used before its arena is allocated");
+  return arena_->entries()[index_].tensor;
+}
+
+Parameter ParameterArena::add(std::string name, const Shape& shape, Init init,
+                              std::int64_t fan_in) {
+  ROUNDOFF_CHECK(!allocated(), "parameters", "'", name, "' is added after allocation");
+  for (const ParameterEntry& e : entries_)
+    ROUNDOFF_CHECK(e.name != name, "parameters", "the name '", name, "' is taken");
+  ParameterEntry& entry = entries_.emplace_back();
+  entry.name = std::move(name);
+  entry.shape = shape;
+  entry.init = init;
+  entry.fan_in = fan_in;
+  entry.offset = flat_size_;
+  flat_size_ += (shape.numel() + kAlignment - 1) / kAlignment * kAlignment;
+  return {this, entries_.size() - 1};
+}
+
+Buffer& ParameterArena::add_buffer(std::string name, const Shape& shape, double initial,
+                                   DType dtype) {
+  ROUNDOFF_CHECK(!allocated(), "parameters", "buffer '", name, "' is added after allocation");
+  for (const Buffer& b : buffers_)
+    ROUNDOFF_CHECK(b.name != name, "parameters", "the buffer name '", name, "' is taken");
+  Buffer& buffer = buffers_.emplace_back();
+  buffer.name = std::move(name);
+  buffer.shape = shape;
+  buffer.initial = initial;
+  buffer.dtype = dtype;
+  return buffer;
+}
+
+void ParameterArena::allocate(Allocator& allocator, const ArenaSettings& settings) {
+  ROUNDOFF_CHECK(!allocated(), "parameters", "the arena is allocated already");
+  ROUNDOFF_CHECK(is_floating(settings.master), "parameters", "masters of type ",
+                 name(settings.master), "; a floating type expected");
+  const bool copies = settings.compute != DType::fp32;
+  ROUNDOFF_CHECK(!copies || (settings.master == DType::fp32 && is_16bit(settings.compute)),
+                 "parameters", "a compute copy of type ", name(settings.compute), " beside masters of ",
+                 name(settings.master), "; fp16 or bf16 beside fp32 expected");
+  settings_ = settings;
+  const Shape flat{flat_size_};
+  const DType grad = settings.master == DType::fp64 ? DType::fp64 : DType::fp32;
+  master_ = Tensor::zeros(allocator, flat, settings.master, MemoryCategory::parameters);
+  gradient_ = Tensor::zeros(allocator, flat, grad, MemoryCategory::gradients);
+  if (copies) compute_ = Tensor::zeros(allocator, flat, settings.compute, MemoryCategory::parameters);
+  std::uint64_t number = 0;
+  for (ParameterEntry& entry : entries_) {
+    auto leaf = std::make_shared<Leaf>();
+    leaf->name = entry.name;
+    leaf->grad = slice(gradient_, entry);
+    if (copies) leaf->compute_copy = slice(compute_, entry);
+    entry.tensor = slice(master_, entry);
+    entry.tensor.set_leaf(std::move(leaf));
+    initialise(entry, settings.seed, number++);
+  }
+  for (Buffer& buffer : buffers_) {
+    buffer.value = Tensor::empty(allocator, buffer.shape, buffer.dtype, MemoryCategory::parameters);
+    const std::vector<double> values(static_cast<std::size_t>(buffer.shape.numel()),
+                                     buffer.initial);
+    const Tensor initial = Tensor::from(allocator, values, buffer.shape, buffer.dtype);
+    std::memcpy(buffer.value.raw(), initial.raw(), initial.bytes());
+    buffer.staged = Tensor::empty(allocator, buffer.shape, buffer.dtype, MemoryCategory::parameters);
+  }
+  discard_buffers();
+}
+
+std::int64_t ParameterArena::numel() const {
+  std::int64_t n = 0;
+  for (const ParameterEntry& e : entries_) n += e.shape.numel();
+  return n;
+}
+
+void ParameterArena::zero_grad() {
+  for (ParameterEntry& e : entries_) e.tensor.leaf()->zero_grad();
+}
+
+void ParameterArena::changed(bool copies_written) {
+  for (ParameterEntry& e : entries_) {
+    Leaf& leaf = *e.tensor.leaf();
+    ++leaf.version;
+    if (copies_written) leaf.compute_version = leaf.version;
+  }
+}
+
+void ParameterArena::commit_buffers() {
+  for (Buffer& b : buffers_) std::memcpy(b.value.raw(), b.staged.raw(), b.value.bytes());
+}
+
+void ParameterArena::discard_buffers() {
+  for (Buffer& b : buffers_) std::memcpy(b.staged.raw(), b.value.raw(), b.value.bytes());
+}
+
+}  // namespace roundoff

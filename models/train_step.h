@@ -1,0 +1,58 @@
+// One training step: a window of micro-batches, one update.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "engine/loss_scaler.h"
+#include "engine/optimizer.h"
+#include "models/model.h"
+#include "models/precision.h"
+
+namespace roundoff {
+
+struct MicroBatch {
+  Tensor x;       // [m, ...] fp32
+  Tensor labels;  // [m] int64
+  // Global index (position in the epoch's order) of the first sample.
+  std::uint64_t sample0 = 0;
+};
+
+struct LossSettings {
+  std::int64_t ignore_index = -100;
+  double label_smoothing = 0;
+  Tensor class_weights;  // [classes] or undefined
+};
+
+struct StepSettings {
+  double lr = 1e-3;
+  double max_norm = std::numeric_limits<double>::infinity();
+  LossSettings loss;
+};
+
+struct StepResult {
+  double loss = 0;         // mean over the window's valid weight
+  double valid = 0;        // the window's valid weight: samples, or the sum of their class weights
+  std::int64_t samples = 0;
+  std::int64_t correct = 0;
+  double grad_norm = 0;    // of the unscaled, unclipped gradient
+  double clip = 1;
+  double scale = 1;        // that the window ran with
+  bool found_inf = false;
+  bool did_step = false;   // false: skipped, nothing changed
+};
+
+// Runs the window, which may be of unequal micro-batches, and updates once or skips:
+//   every micro-batch backward at one constant scale, its sum of losses weighted 1/n by the
+//   window's valid weight n  ->  unscale, check and norm in one pass  ->  clip, update  ->  scaler.
+// Gradients are absent afterwards. A window without a valid target is neutral. Throws
+// ScaleCollapse as LossScaler does.
+StepResult train_step(Context& context, Model& model, Optimizer& optimizer, LossScaler& scaler,
+                      std::span<const MicroBatch> window, const StepSettings& settings);
+
+// The window's gradient alone: adds (loss gradient) * seed to the parameters' gradients; fills loss,
+// valid, samples and correct of the result. Micro-batches without a valid target are left out.
+StepResult accumulate_window(Context& context, Model& model, std::span<const MicroBatch> window,
+                             double seed, const LossSettings& loss);
+
+}  // namespace roundoff
