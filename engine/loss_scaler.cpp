@@ -7,10 +7,9 @@ bool operator==(const LossScalerState& a, const LossScalerState& b) {
   if (!a.enabled) return true;
   const ScalerConfig& x = a.config;
   const ScalerConfig& y = b.config;
-  return a.state == b.state && x.init_scale == y.init_scale &&
-         x.growth_factor == y.growth_factor && x.backoff_factor == y.backoff_factor &&
-         x.growth_interval == y.growth_interval && x.min_scale == y.min_scale &&
-         x.max_scale == y.max_scale && x.dynamic == y.dynamic;
+  return a.state == b.state && x.init_scale == y.init_scale && x.growth_factor == y.growth_factor &&
+         x.backoff_factor == y.backoff_factor && x.growth_interval == y.growth_interval &&
+         x.min_scale == y.min_scale && x.max_scale == y.max_scale && x.dynamic == y.dynamic;
 }
 
 LossScaler::LossScaler(const ScalerConfig& config, std::int64_t max_skips)

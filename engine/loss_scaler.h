@@ -1,14 +1,16 @@
-// Dynamic loss scaling with PyTorch's counting (kernels/step/scaler_transition.h) and a checked order
-// of calls:
+// Dynamic loss scaling with PyTorch's counting (kernels/step/scaler_transition.h) and a checked
+// order of calls:
 //
 //   for every micro-batch:  tape.backward(context, loss, scaler.seed())   the scale stays the same
 //   optional:               scaler.unscale(optimizer)                     gradients in true units
 //   scaler.step(optimizer, lr, clip)                                      update, or skip
-//   scaler.update()                                                       once, after every optimizer
+//   scaler.update()                                                       once, after every
+//   optimizer
 //
-// The scale is the seed of the backward pass, so the loss itself cannot overflow. Several optimizers
-// share one scaler: one that overflows skips, the others step, and the scale backs off once.
-// Disabled: the seed is 1, unscale does nothing, step always executes, whatever the gradients hold.
+// The scale is the seed of the backward pass, so the loss itself cannot overflow. Several
+// optimizers share one scaler: one that overflows skips, the others step, and the scale backs off
+// once. Disabled: the seed is 1, unscale does nothing, step always executes, whatever the gradients
+// hold.
 #pragma once
 
 #include <cstdint>

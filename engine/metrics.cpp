@@ -1,8 +1,8 @@
 #include "engine/metrics.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "kernels/base/check.h"
 
@@ -45,55 +45,26 @@ PairedDifference paired_difference(std::span<const std::uint8_t> a,
   return result;
 }
 
-void JsonLine::key(std::string_view name) {
-  if (text_.size() > 1) text_ += ", ";
-  text_ += '"';
-  text_ += name;
-  text_ += "\": ";
-}
-
-JsonLine& JsonLine::add(std::string_view name, double value) {
-  key(name);
-  if (!std::isfinite(value)) {
-    text_ += "null";
-    const char* what = std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-    return add(std::string(name) + "_class", std::string_view(what));
-  }
-  char digits[40];
-  const auto end = std::to_chars(digits, digits + sizeof(digits), value);
-  text_.append(digits, end.ptr);
-  return *this;
-}
-
-JsonLine& JsonLine::add(std::string_view name, std::int64_t value) {
-  key(name);
-  text_ += std::to_string(value);
-  return *this;
-}
-
-JsonLine& JsonLine::add(std::string_view name, bool value) {
-  key(name);
-  text_ += value ? "true" : "false";
-  return *this;
-}
-
-JsonLine& JsonLine::add(std::string_view name, std::string_view value) {
-  key(name);
-  text_ += '"';
-  for (const char c : value) {
-    if (c == '"' || c == '\\') text_ += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
-      constexpr char kHex[] = "0123456789abcdef";
-      const auto code = static_cast<unsigned char>(c);
-      text_ += "\\u00";
-      text_ += kHex[code >> 4];
-      text_ += kHex[code & 15];
-    } else {
-      text_ += c;
-    }
-  }
-  text_ += '"';
-  return *this;
+std::string json_line(const MetricsRecord& record) {
+  nlohmann::ordered_json line;
+  const auto number = [&](const char* name, double value) {
+    line[name] = std::isfinite(value) ? nlohmann::ordered_json(value) : nullptr;
+    if (!std::isfinite(value))
+      line[std::string(name) + "_class"] = std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+  };
+  line["step"] = record.step;
+  line["epoch"] = record.epoch;
+  line["samples"] = record.samples;
+  number("loss", record.loss);
+  number("lr", record.lr);
+  number("grad_norm", record.grad_norm);
+  number("clip", record.clip);
+  number("scale", record.scale);
+  line["found_inf"] = record.found_inf;
+  line["did_step"] = record.did_step;
+  line["growth_tracker"] = record.growth_tracker;
+  number("valid_count", record.valid_count);
+  return line.dump();
 }
 
 }  // namespace roundoff

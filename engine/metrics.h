@@ -2,11 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <span>
 #include <string>
-#include <string_view>
 
 namespace roundoff {
 
@@ -28,22 +25,27 @@ struct PairedDifference {
 // Two classifiers on the same n samples, element i telling whether each was right. The interval is
 // Wald's for a difference of paired proportions with Agresti and Min's (2005) adjustment: half an
 // observation is added to each of the four cells, so that no disagreement at all still has width.
-PairedDifference paired_difference(std::span<const std::uint8_t> a, std::span<const std::uint8_t> b);
+PairedDifference paired_difference(std::span<const std::uint8_t> a,
+                                   std::span<const std::uint8_t> b);
 
-// One line of JSON, built field by field; numbers keep all their digits (shortest text that reads
-// back to the same value), and a non-finite number x becomes null beside "<name>_class":
-// "inf", "-inf" or "nan".
-class JsonLine {
- public:
-  JsonLine& add(std::string_view name, double value);
-  JsonLine& add(std::string_view name, std::int64_t value);
-  JsonLine& add(std::string_view name, bool value);
-  JsonLine& add(std::string_view name, std::string_view value);
-  std::string text() const { return text_ + "}"; }
-
- private:
-  void key(std::string_view name);
-  std::string text_ = "{";
+// What metrics.jsonl says of one window.
+struct MetricsRecord {
+  std::int64_t step = 0;     // windows so far, this one included
+  std::int64_t epoch = 0;    // from 0
+  std::int64_t samples = 0;  // samples so far, this window's included
+  double loss = 0;
+  double lr = 0;
+  double grad_norm = 0;
+  double clip = 1;
+  double scale = 1;
+  bool found_inf = false;
+  bool did_step = false;
+  std::int64_t growth_tracker = 0;
+  double valid_count = 0;
 };
+
+// One JSON object on one line, without the line's end. Numbers keep all their digits; a non-finite
+// number x is null beside "x_class": "inf", "-inf" or "nan".
+std::string json_line(const MetricsRecord& record);
 
 }  // namespace roundoff

@@ -23,9 +23,12 @@ AdamParams adam_params(const OptimizerSettings& s, double lr) {
 
 std::string_view name(OptimizerSettings::Kind kind) {
   switch (kind) {
-    case OptimizerSettings::Kind::sgd: return "sgd";
-    case OptimizerSettings::Kind::adam: return "adam";
-    case OptimizerSettings::Kind::adamw: return "adamw";
+    case OptimizerSettings::Kind::sgd:
+      return "sgd";
+    case OptimizerSettings::Kind::adam:
+      return "adam";
+    case OptimizerSettings::Kind::adamw:
+      return "adamw";
   }
   return "?";
 }
@@ -34,7 +37,8 @@ OptimizerSettings::Kind parse_optimizer(std::string_view text) {
   using Kind = OptimizerSettings::Kind;
   for (const Kind kind : {Kind::sgd, Kind::adam, Kind::adamw})
     if (name(kind) == text) return kind;
-  throw UsageError(concat("[optimizer] unknown optimizer '", text, "'; sgd, adam or adamw expected"));
+  throw UsageError(
+      concat("[optimizer] unknown optimizer '", text, "'; sgd, adam or adamw expected"));
 }
 
 Optimizer::Optimizer(Context& context, ParameterArena& arena, const OptimizerSettings& settings)

@@ -21,12 +21,17 @@ Tensor slice(const Tensor& flat, const ParameterEntry& entry) {
 void initialise(const ParameterEntry& entry, std::uint64_t seed, std::uint64_t number) {
   const std::int64_t n = entry.shape.numel();
   std::vector<float> values(static_cast<std::size_t>(n));
-  const double bound = 1.0 / std::sqrt(static_cast<double>(std::max<std::int64_t>(entry.fan_in, 1)));
+  const double bound =
+      1.0 / std::sqrt(static_cast<double>(std::max<std::int64_t>(entry.fan_in, 1)));
   for (std::int64_t i = 0; i < n; ++i) {
     float& value = values[static_cast<std::size_t>(i)];
     switch (entry.init) {
-      case Init::zeros: value = 0; break;
-      case Init::ones: value = 1; break;
+      case Init::zeros:
+        value = 0;
+        break;
+      case Init::ones:
+        value = 1;
+        break;
       case Init::uniform_fan_in:
         value = static_cast<float>(
             (2.0 * init_uniform(seed, number, static_cast<std::uint64_t>(i)) - 1.0) * bound);
@@ -83,14 +88,16 @@ void ParameterArena::allocate(Allocator& allocator, const ArenaSettings& setting
                  name(settings.master), "; a floating type expected");
   const bool copies = settings.compute != DType::fp32;
   ROUNDOFF_CHECK(!copies || (settings.master == DType::fp32 && is_16bit(settings.compute)),
-                 "parameters", "a compute copy of type ", name(settings.compute), " beside masters of ",
-                 name(settings.master), "; fp16 or bf16 beside fp32 expected");
+                 "parameters", "a compute copy of type ", name(settings.compute),
+                 " beside masters of ", name(settings.master),
+                 "; fp16 or bf16 beside fp32 expected");
   settings_ = settings;
   const Shape flat{flat_size_};
   const DType grad = settings.master == DType::fp64 ? DType::fp64 : DType::fp32;
   master_ = Tensor::zeros(allocator, flat, settings.master, MemoryCategory::parameters);
   gradient_ = Tensor::zeros(allocator, flat, grad, MemoryCategory::gradients);
-  if (copies) compute_ = Tensor::zeros(allocator, flat, settings.compute, MemoryCategory::parameters);
+  if (copies)
+    compute_ = Tensor::zeros(allocator, flat, settings.compute, MemoryCategory::parameters);
   std::uint64_t number = 0;
   for (ParameterEntry& entry : entries_) {
     auto leaf = std::make_shared<Leaf>();
@@ -107,7 +114,8 @@ void ParameterArena::allocate(Allocator& allocator, const ArenaSettings& setting
                                      buffer.initial);
     const Tensor initial = Tensor::from(allocator, values, buffer.shape, buffer.dtype);
     std::memcpy(buffer.value.raw(), initial.raw(), initial.bytes());
-    buffer.staged = Tensor::empty(allocator, buffer.shape, buffer.dtype, MemoryCategory::parameters);
+    buffer.staged =
+        Tensor::empty(allocator, buffer.shape, buffer.dtype, MemoryCategory::parameters);
   }
   discard_buffers();
 }

@@ -1,6 +1,6 @@
 // The parameters of a model in flat arenas: masters, gradients and the 16-bit compute copy are one
-// allocation each; a parameter is a view into them. Declare everything first (add, add_buffer), then
-// allocate once.
+// allocation each; a parameter is a view into them. Declare everything first (add, add_buffer),
+// then allocate once.
 #pragma once
 
 #include <cstdint>

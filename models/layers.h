@@ -41,4 +41,24 @@ class Conv3x3Layer {
   Parameter bias_;
 };
 
+// BatchNorm over the last axis (channels last), PyTorch's defaults: momentum 0.1, eps 1e-5.
+class BatchNormLayer {
+ public:
+  BatchNormLayer() = default;
+  BatchNormLayer(ParameterArena& arena, const std::string& name, std::int64_t channels)
+      : gamma_(arena.add(name + ".weight", {channels}, Init::ones)),
+        beta_(arena.add(name + ".bias", {channels}, Init::zeros)),
+        running_mean_(&arena.add_buffer(name + ".running_mean", {channels}, 0.0)),
+        running_var_(&arena.add_buffer(name + ".running_var", {channels}, 1.0)) {}
+  Tensor operator()(Context& context, const Tensor& x) const {
+    return batch_norm(context, x, gamma_, beta_, *running_mean_, *running_var_);
+  }
+
+ private:
+  Parameter gamma_;
+  Parameter beta_;
+  Buffer* running_mean_ = nullptr;
+  Buffer* running_var_ = nullptr;
+};
+
 }  // namespace roundoff

@@ -9,12 +9,18 @@ constexpr Precision kAll[] = {Precision::fp32, Precision::tf32,      Precision::
 
 std::string_view name(Precision precision) {
   switch (precision) {
-    case Precision::fp32: return "fp32";
-    case Precision::tf32: return "tf32";
-    case Precision::fp16: return "fp16";
-    case Precision::bf16: return "bf16";
-    case Precision::pure_fp16: return "pure-fp16";
-    case Precision::pure_bf16: return "pure-bf16";
+    case Precision::fp32:
+      return "fp32";
+    case Precision::tf32:
+      return "tf32";
+    case Precision::fp16:
+      return "fp16";
+    case Precision::bf16:
+      return "bf16";
+    case Precision::pure_fp16:
+      return "pure-fp16";
+    case Precision::pure_bf16:
+      return "pure-bf16";
   }
   return "?";
 }

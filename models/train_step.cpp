@@ -1,5 +1,6 @@
 #include "models/train_step.h"
 
+#include "models/evaluate.h"
 #include "ops/cross_entropy.h"
 
 namespace roundoff {
@@ -12,19 +13,11 @@ double valid_weight(const Tensor& labels, const LossSettings& loss) {
   const auto* label = labels.data<std::int64_t>();
   for (std::int64_t i = 0; i < labels.numel(); ++i) {
     if (label[i] == loss.ignore_index) continue;
-    const bool weighted = loss.class_weights.defined() && label[i] >= 0 &&
-                          label[i] < loss.class_weights.numel();
+    const bool weighted =
+        loss.class_weights.defined() && label[i] >= 0 && label[i] < loss.class_weights.numel();
     weight += weighted ? loss.class_weights.at(label[i]) : 1.0;
   }
   return weight;
-}
-
-std::int64_t count_correct(const Tensor& logits, const Tensor& labels) {
-  const std::int64_t classes = logits.shape()[-1];
-  const auto* label = labels.data<std::int64_t>();
-  std::int64_t correct = 0;
-  for (std::int64_t i = 0; i < labels.numel(); ++i) correct += predict(logits, i, classes) == label[i];
-  return correct;
 }
 
 }  // namespace

@@ -31,15 +31,15 @@ struct StepSettings {
 };
 
 struct StepResult {
-  double loss = 0;         // mean over the window's valid weight
-  double valid = 0;        // the window's valid weight: samples, or the sum of their class weights
+  double loss = 0;   // mean over the window's valid weight
+  double valid = 0;  // the window's valid weight: samples, or the sum of their class weights
   std::int64_t samples = 0;
   std::int64_t correct = 0;
-  double grad_norm = 0;    // of the unscaled, unclipped gradient
+  double grad_norm = 0;  // of the unscaled, unclipped gradient
   double clip = 1;
-  double scale = 1;        // that the window ran with
+  double scale = 1;  // that the window ran with
   bool found_inf = false;
-  bool did_step = false;   // false: skipped, nothing changed
+  bool did_step = false;  // false: skipped, nothing changed
 };
 
 // Runs the window, which may be of unequal micro-batches, and updates once or skips:
@@ -50,8 +50,9 @@ struct StepResult {
 StepResult train_step(Context& context, Model& model, Optimizer& optimizer, LossScaler& scaler,
                       std::span<const MicroBatch> window, const StepSettings& settings);
 
-// The window's gradient alone: adds (loss gradient) * seed to the parameters' gradients; fills loss,
-// valid, samples and correct of the result. Micro-batches without a valid target are left out.
+// The window's gradient alone: adds (loss gradient) * seed to the parameters' gradients; fills
+// loss, valid, samples and correct of the result. Micro-batches without a valid target are left
+// out.
 StepResult accumulate_window(Context& context, Model& model, std::span<const MicroBatch> window,
                              double seed, const LossSettings& loss);
 
