@@ -1,10 +1,11 @@
 #include "engine/parameters.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "engine/data/random.h"
 #include "kernels/base/convert.h"
-#include "kernels/base/philox.h"
 
 namespace roundoff {
 
@@ -19,12 +20,11 @@ Tensor slice(const Tensor& flat, const ParameterEntry& entry) {
 }
 
 void initialise(const ParameterEntry& entry, std::uint64_t seed, std::uint64_t number) {
-  const std::int64_t n = entry.shape.numel();
-  std::vector<float> values(static_cast<std::size_t>(n));
-  const double bound =
-      1.0 / std::sqrt(static_cast<double>(std::max<std::int64_t>(entry.fan_in, 1)));
-  for (std::int64_t i = 0; i < n; ++i) {
-    float& value = values[static_cast<std::size_t>(i)];
+  std::vector<float> values(static_cast<std::size_t>(entry.shape.numel()));
+  RandomStream random(seed, RandomUse::initial_weights, number);
+  const double fan_in = static_cast<double>(std::max<std::int64_t>(entry.fan_in, 1));
+  const double bound = 1.0 / std::sqrt(fan_in);
+  for (float& value : values) {
     switch (entry.init) {
       case Init::zeros:
         value = 0;
@@ -33,15 +33,14 @@ void initialise(const ParameterEntry& entry, std::uint64_t seed, std::uint64_t n
         value = 1;
         break;
       case Init::uniform_fan_in:
-        value = static_cast<float>(
-            (2.0 * init_uniform(seed, number, static_cast<std::uint64_t>(i)) - 1.0) * bound);
+        value = static_cast<float>(random.uniform(-bound, bound));
         break;
       case Init::normal:
-        value = static_cast<float>(init_normal(seed, number, static_cast<std::uint64_t>(i)));
+        value = static_cast<float>(random.normal());
         break;
     }
   }
-  narrow(values.data(), n, entry.tensor.view(), 0);
+  narrow(values.data(), entry.shape.numel(), entry.tensor.view(), 0);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/cast.h"
 #include "engine/data/loader.h"
 #include "kernels/base/convert.h"
 #include "ops/cross_entropy.h"
@@ -37,6 +38,11 @@ std::int64_t count_correct(const Tensor& logits, const Tensor& labels,
   return count;
 }
 
+Tensor model_input(Context& context, const Model& model, const Tensor& x) {
+  const DType master = model.parameters().settings().master;
+  return master == DType::fp32 ? x : cast(context, x, master);
+}
+
 Evaluation evaluate(Context& context, Model& model, const Split& split,
                     const Normalization& normalization, std::int64_t batch) {
   const NoGrad no_grad(context);
@@ -57,7 +63,7 @@ Evaluation evaluate(Context& context, Model& model, const Split& split,
     const Tensor labels = Tensor::empty(context.allocator, {n}, DType::i64);
     reader.gather(part, {x.data<float>(), static_cast<std::size_t>(x.numel())},
                   {labels.data<std::int64_t>(), static_cast<std::size_t>(n)});
-    const Tensor logits = model.forward(context, x);
+    const Tensor logits = model.forward(context, model_input(context, model, x));
     loss += cross_entropy(context, logits, labels, {.reduction = Reduction::sum}).loss.item();
     result.correct_count += count_correct(
         logits, labels,

@@ -17,6 +17,9 @@ namespace roundoff {
 std::int64_t count_correct(const Tensor& logits, const Tensor& labels,
                            std::span<std::uint8_t> correct = {});
 
+// x in the type that the model takes: 16 bit for a model without fp32 masters, else as it is.
+Tensor model_input(Context& context, const Model& model, const Tensor& x);
+
 struct Evaluation {
   std::int64_t samples = 0;
   std::int64_t correct_count = 0;

@@ -10,7 +10,11 @@
 namespace roundoff {
 
 // What a stream is for; two uses of one seed never share numbers.
-enum class RandomUse : std::uint32_t { shuffle = 0x53480001, glyphs = 0x474C0001 };
+enum class RandomUse : std::uint32_t {
+  shuffle = 0x53480001,
+  glyphs = 0x474C0001,
+  initial_weights = 0x57490001
+};
 
 // A sequence of draws: key = seed, counter = (position, use, stream).
 class RandomStream {

@@ -1,0 +1,124 @@
+// A training run in memory: everything that a checkpoint holds, and the step that moves it on.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/data/dataset.h"
+#include "engine/data/loader.h"
+#include "engine/loss_scaler.h"
+#include "engine/optimizer.h"
+#include "engine/schedule.h"
+#include "models/evaluate.h"
+#include "models/model.h"
+#include "models/precision.h"
+#include "models/train_step.h"
+
+namespace roundoff {
+
+// Loss scaling: by_precision is dynamic for fp16 mixed precision and off for everything else.
+enum class ScaleMode : unsigned char { by_precision, dynamic, off, fixed };
+
+struct TrainConfig {
+  std::string data = "fashion-mnist";
+  ModelSettings model;  // input and classes are taken from the data
+  Precision precision = Precision::fp32;
+  Device device = Device::cpu;
+  std::int64_t epochs = 1;
+  std::int64_t steps = 0;  // windows from the run's start, skipped ones included; 0: epochs decide
+  std::int64_t micro_batch = 64;
+  std::int64_t accumulate = 1;  // micro-batches a window
+  OptimizerSettings optimizer;
+  ScheduleSettings schedule;  // lr, kind, warm-up
+  double clip = std::numeric_limits<double>::infinity();
+  std::uint64_t seed = 1;
+  ScaleMode scale = ScaleMode::by_precision;
+  ScalerConfig scaler;  // init_scale is the fixed scale, too
+  std::int64_t max_skips = 0;
+  Accumulator accumulator = Accumulator::fp32;
+  bool weight_grad_16bit = false;
+  std::vector<std::pair<std::string, DType>> autocast;
+  double label_smoothing = 0;
+};
+
+// Throws UsageError, one line that names the setting.
+void validate(const TrainConfig& config);
+
+class Trainer {
+ public:
+  // `data` must outlive the trainer. Checks config against the data (a last batch of one sample
+  // with BatchNorm, for example) before anything runs.
+  Trainer(const TrainConfig& config, const Dataset& data);
+
+  // One window. Throws ScaleCollapse as the scaler does.
+  StepResult step();
+  // Windows that the whole run has, and that are done.
+  std::int64_t total_steps() const { return total_steps_; }
+  std::int64_t steps_done() const { return steps_; }
+  std::int64_t updates() const { return updates_; }
+  std::int64_t skipped() const { return steps_ - updates_; }
+  std::int64_t samples_done() const { return samples_; }
+  std::int64_t windows_per_epoch() const { return sampler_.batches_per_epoch(); }
+  // Epoch that the next window belongs to, from 0.
+  std::int64_t epoch() const;
+  bool done() const { return steps_ >= total_steps_; }
+  // Learning rate of the next update.
+  double lr() const;
+
+  Evaluation evaluate(const Split& split);
+
+  // The gradient of the first window at the first weights, unscaled, flat in the arena's order with
+  // padding left out; computed at the scaler's first scale, or at the largest power of two below it
+  // that gives finite numbers. Empty where none does. Moves nothing on: call it before step().
+  struct FirstGradient {
+    std::vector<float> values;
+    double norm = std::numeric_limits<double>::quiet_NaN();
+    double scale = 1;
+  };
+  FirstGradient first_gradient();
+
+  const TrainConfig& config() const { return config_; }
+  const Dataset& data() const { return data_; }
+  Context& context() { return context_; }
+  Model& model() { return *model_; }
+  Optimizer& optimizer() { return *optimizer_; }
+  LossScaler& scaler() { return scaler_; }
+  Sampler& sampler() { return sampler_; }
+  // What a checkpoint puts back.
+  struct Progress {
+    std::int64_t steps = 0;
+    std::int64_t updates = 0;
+    std::int64_t samples = 0;
+    SamplerState sampler;
+  };
+  Progress progress() const { return {steps_, updates_, samples_, sampler_.state()}; }
+  void restore(const Progress& progress);
+
+  // The micro-batches of a batch of the sampler.
+  std::vector<MicroBatch> cut(const Sampler::Batch& batch, std::int64_t micro_batch);
+
+ private:
+  void load_window(const Sampler::Batch& batch);
+  StepSettings step_settings() const;
+
+  TrainConfig config_;
+  const Dataset& data_;
+  Context context_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Optimizer> optimizer_;
+  LossScaler scaler_;
+  Sampler sampler_;
+  BatchReader reader_;
+  Schedule schedule_;
+  std::vector<MicroBatch> window_;
+  std::int64_t total_steps_ = 0;
+  std::int64_t steps_ = 0;
+  std::int64_t updates_ = 0;
+  std::int64_t samples_ = 0;
+};
+
+}  // namespace roundoff
