@@ -51,6 +51,49 @@ void narrow_bfloat16(const float* from, std::int64_t n, BFloat16* to) {
   }
 }
 
+// fp32 to fp64 and back by instruction, and again on integers where a subnormal fp32 takes part:
+// the instructions obey FTZ and DAZ.
+void copy_floats(const float* from, std::int64_t n, double* to) {
+  bool subnormal = false;
+  for (std::int64_t i = 0; i < n; ++i) {
+    to[i] = static_cast<double>(from[i]);
+    subnormal |= (std::bit_cast<std::uint32_t>(from[i]) & 0x7FFFFFFFU) - 1U < 0x7FFFFFU;
+  }
+  if (!subnormal) return;
+  for (std::int64_t i = 0; i < n; ++i)
+    to[i] = std::bit_cast<double>(detail::widen_fp32_bits(std::bit_cast<std::uint32_t>(from[i])));
+}
+void copy_floats(const double* from, std::int64_t n, float* to) {
+  constexpr std::uint64_t kNormal = std::uint64_t{1023 - 126} << 52;  // 2^-126
+  bool subnormal = false;
+  for (std::int64_t i = 0; i < n; ++i) {
+    to[i] = static_cast<float>(from[i]);
+    subnormal |=
+        (std::bit_cast<std::uint64_t>(from[i]) & ~(std::uint64_t{1} << 63)) - 1 < kNormal - 1;
+  }
+  if (!subnormal) return;
+  for (std::int64_t i = 0; i < n; ++i)
+    to[i] = std::bit_cast<float>(
+        detail::narrow_bits<11, 52, 8, 23>(std::bit_cast<std::uint64_t>(from[i])));
+}
+template <class T>
+void copy_floats(const T* from, std::int64_t n, T* to) {
+  std::copy_n(from, n, to);
+}
+
+// The double nearest to `value` whose last bit says whether anything was lost: rounding it again to
+// at most 51 bits is rounding `value` once (round to odd).
+double to_double_odd(std::int64_t value) {
+  const auto bits = static_cast<std::uint64_t>(value);
+  std::uint64_t magnitude = value < 0 ? ~bits + 1 : bits;
+  const int drop = 11 - std::countl_zero(magnitude);
+  if (drop > 0) {
+    const std::uint64_t kept = magnitude >> drop;
+    magnitude = (kept | (magnitude != kept << drop ? 1U : 0U)) << drop;
+  }
+  return value < 0 ? -static_cast<double>(magnitude) : static_cast<double>(magnitude);
+}
+
 template <class T>
 void widen_any(const ConstView& from, std::int64_t offset, std::int64_t n, T* to) {
   const auto copy = [&](const auto* source) {
@@ -58,9 +101,9 @@ void widen_any(const ConstView& from, std::int64_t offset, std::int64_t n, T* to
   };
   switch (from.dtype) {
     case DType::fp64:
-      return copy(from.as<double>() + offset);
+      return copy_floats(from.as<double>() + offset, n, to);
     case DType::fp32:
-      return copy(from.as<float>() + offset);
+      return copy_floats(from.as<float>() + offset, n, to);
     case DType::fp16:
       return widen_half(from.as<Half>() + offset, n, to);
     case DType::bf16:
@@ -76,6 +119,7 @@ void widen_any(const ConstView& from, std::int64_t offset, std::int64_t n, T* to
 
 template <class T>
 void narrow_any(const T* from, std::int64_t n, const Out& to, std::int64_t offset) {
+  if (!to.wanted) return;
   const View& view = to.view;
   if (to.write == Write::accumulate) {
     if (view.dtype == DType::fp64) {
@@ -91,13 +135,9 @@ void narrow_any(const T* from, std::int64_t n, const Out& to, std::int64_t offse
   }
   switch (view.dtype) {
     case DType::fp64:
-      std::copy_n(from, n, view.as<double>() + offset);
-      return;
-    case DType::fp32: {
-      float* y = view.as<float>() + offset;
-      for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(from[i]);
-      return;
-    }
+      return copy_floats(from, n, view.as<double>() + offset);
+    case DType::fp32:
+      return copy_floats(from, n, view.as<float>() + offset);
     case DType::fp16:
       if constexpr (std::is_same_v<T, float>) {
         narrow_half(from, n, view.as<Half>() + offset);
@@ -135,19 +175,29 @@ void narrow(const double* from, std::int64_t n, const Out& to, std::int64_t offs
 }
 
 void convert(Ref, const ConstView& from, const Out& to) {
+  if (!to.wanted) return;
+  const DType target = to.view.dtype;
   const std::int64_t n = from.numel();
   ROUNDOFF_CHECK(n == to.view.numel(), "convert", "shapes ", from.shape, " and ", to.view.shape,
                  " differ in size");
-  if (from.dtype == to.view.dtype && to.write == Write::overwrite) {
-    if (n != 0)
-      std::memcpy(to.view.data, from.data, static_cast<std::size_t>(n) * size_of(from.dtype));
+  ROUNDOFF_CHECK(to.write == Write::overwrite || target == DType::fp32 || target == DType::fp64,
+                 "convert", "cannot accumulate into ", name(target), "; fp32 or fp64 expected");
+  if (from.dtype == target && to.write == Write::overwrite) {
+    if (n != 0) std::memcpy(to.view.data, from.data, static_cast<std::size_t>(n) * size_of(target));
     return;
   }
-  // fp64 and 64-bit integers go through double, so that the result is rounded once.
+  ROUNDOFF_CHECK(is_floating(target), "convert", "cannot write ", name(target),
+                 "; a floating type expected");
+  // fp64 and integers go through double, so that the result is rounded once.
   const auto run = [&]<class T>(T* buffer) {
     for (std::int64_t i = 0; i < n; i += kChunk) {
       const std::int64_t m = std::min(kChunk, n - i);
-      widen(from, i, m, buffer);
+      if (from.dtype == DType::i64 && target != DType::fp64) {
+        const std::int64_t* source = from.as<std::int64_t>() + i;
+        for (std::int64_t k = 0; k < m; ++k) buffer[k] = static_cast<T>(to_double_odd(source[k]));
+      } else {
+        widen(from, i, m, buffer);
+      }
       narrow(buffer, m, to, i);
     }
   };

@@ -4,8 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
+
+#include "kernels/base/check.h"
 
 namespace roundoff {
 
@@ -15,9 +18,12 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  // n elements of T, 64-byte aligned, not initialised, valid until the enclosing Frame ends.
+  // n >= 0 elements of T, 64-byte aligned, not initialised, valid until the enclosing Frame ends.
   template <class T>
   T* get(std::int64_t n) {
+    ROUNDOFF_CHECK(n >= 0 && n <= std::numeric_limits<std::int64_t>::max() / 2 /
+                                      static_cast<std::int64_t>(sizeof(T)),
+                   "scratch", n, " elements asked for");
     return static_cast<T*>(get_bytes(static_cast<std::size_t>(n) * sizeof(T)));
   }
 
