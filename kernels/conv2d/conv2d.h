@@ -1,0 +1,56 @@
+// 2-d convolution (cross-correlation, as the field has it), forward and all gradients.
+// Activations NHWC: x [N, H, W, C], y [N, P, Q, K]; weights KRSC: w [K, R, S, C / groups].
+//   y[n,p,q,k] = b[k] + sum over r, s, c of
+//                x[n, p stride_h + r dilation_h - pad_h, q stride_w + s dilation_w - pad_w, c]
+//                w[k,r,s,c]
+// where c runs over the channels of k's group and x outside the image is 0.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "kernels/base/scratch.h"
+#include "kernels/base/target.h"
+#include "kernels/base/view.h"
+
+namespace roundoff {
+
+struct Conv2dParams {
+  // Vertical, horizontal; padding on both sides of an axis.
+  std::array<std::int64_t, 2> stride{1, 1};
+  std::array<std::int64_t, 2> padding{0, 0};
+  std::array<std::int64_t, 2> dilation{1, 1};
+  std::int64_t groups = 1;
+  Accumulator accumulator = Accumulator::fp32;
+  bool tf32 = false;  // fp32 operands are first rounded to 11 significant bits (RNE)
+};
+
+// The extents of one convolution.
+struct Conv2dShape {
+  std::int64_t n = 0, h = 0, w = 0, c = 0;  // x
+  std::int64_t k = 0, r = 0, s = 0;         // w
+  std::int64_t p = 0, q = 0;                // y's image
+  Shape x() const { return {n, h, w, c}; }
+  Shape y() const { return {n, p, q, k}; }
+};
+
+// Throws where an axis is missing, groups do not divide the channels or the channels do not match,
+// a stride or dilation is below 1, a padding below 0, or the kernel exceeds the padded image.
+Conv2dShape conv2d_shape(const Shape& x, const Shape& w, const Conv2dParams& params);
+
+// Operands are widened exactly, sums are formed in the accumulator (fp64 where an operand is fp64),
+// bias included, over all samples for the weights' and the bias's gradient, and rounded once to the
+// output's type. An accumulating output joins the sum before that. N = 0 gives empty outputs and
+// zero gradients of the weights. The accumulators beyond fp32 and fp64 are as in gemm.h.
+// bias: absent or [K]. Throws as conv2d_shape does, and for views of other shapes.
+void conv2d_forward(Ref, const Conv2dParams& params, const ConstView& x, const ConstView& w,
+                    const ConstView& bias, const Out& y, Scratch& scratch);
+void conv2d_grad_input(Ref, const Conv2dParams& params, const ConstView& dy, const ConstView& w,
+                       const Out& dx, Scratch& scratch);
+void conv2d_grad_weight(Ref, const Conv2dParams& params, const ConstView& x, const ConstView& dy,
+                        const Out& dw, Scratch& scratch);
+// db[k] = sum over n, p, q of dy[n,p,q,k].
+void conv2d_grad_bias(Ref, const Conv2dParams& params, const ConstView& dy, const Out& db,
+                      Scratch& scratch);
+
+}  // namespace roundoff

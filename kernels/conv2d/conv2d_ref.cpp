@@ -1,0 +1,312 @@
+// im2col and a matrix product, over blocks of samples and of output rows that stay in cache.
+#include <algorithm>
+
+#include "kernels/base/convert.h"
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/conv2d/im2col.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/operand.h"
+#include "kernels/gemm/product.h"
+
+namespace roundoff {
+
+namespace {
+
+constexpr std::string_view kName = "conv2d";
+
+// Workspace of one block: patches, and samples in the type of the sum. Together they leave room in
+// a second-level cache for what the product packs.
+constexpr std::int64_t kPatchBytes = std::int64_t{1} << 18;
+constexpr std::int64_t kSampleBytes = std::int64_t{1} << 18;
+
+void check_floating(const char* which, const ConstView& v) {
+  ROUNDOFF_CHECK(is_floating(v.dtype), kName, which, " is ", name(v.dtype),
+                 ", a floating type expected");
+}
+void check_shape(const char* which, const Shape& shape, const Shape& expected) {
+  ROUNDOFF_CHECK(shape == expected, kName, which, " of shape ", shape, ", ", expected, " expected");
+}
+void check_output(const Out& out) {
+  check_floating("output", out.view);
+  ROUNDOFF_CHECK(out.write == Write::overwrite || !is_16bit(out.view.dtype), kName,
+                 "cannot accumulate into ", name(out.view.dtype), "; fp32 or fp64 expected");
+}
+
+bool sums_in_double(Accumulator accumulator, const ConstView& a, const ConstView& b) {
+  return accumulator == Accumulator::fp64 || a.dtype == DType::fp64 || b.dtype == DType::fp64;
+}
+
+// A 1x1 kernel that visits every pixel is a plain product over pixels.
+bool pointwise(const Conv2dShape& z, const Conv2dParams& p) {
+  return z.r == 1 && z.s == 1 && p.groups == 1 && p.stride[0] == 1 && p.stride[1] == 1 &&
+         p.padding[0] == 0 && p.padding[1] == 0;
+}
+
+// What the three general passes share: sizes of one group, and how the work is cut.
+template <class T>
+struct Cut {
+  Conv2dShape z;
+  Conv2dParams params;
+  std::int64_t k_group = z.k / params.groups;
+  std::int64_t c_group = z.c / params.groups;
+  std::int64_t columns = z.r * z.s * c_group;
+  std::int64_t image = z.h * z.w * z.c;   // elements a sample of x
+  std::int64_t result = z.p * z.q * z.k;  // elements a sample of y
+
+  std::int64_t samples() const {
+    const auto bytes = static_cast<std::int64_t>(sizeof(T)) * (image + result);
+    return std::clamp<std::int64_t>(kSampleBytes / std::max<std::int64_t>(bytes, 1), 1, z.n);
+  }
+  // Output rows whose patches are held at once, of `samples` samples.
+  std::int64_t rows(std::int64_t samples) const {
+    const auto bytes = static_cast<std::int64_t>(sizeof(T)) * z.q * columns;
+    return std::clamp<std::int64_t>(kPatchBytes / std::max<std::int64_t>(bytes, 1), 1,
+                                    samples * z.p);
+  }
+  Patches patches(std::int64_t group) const { return {z, params, group * c_group, c_group}; }
+
+  // Calls f(first sample, number of samples) for every block of samples.
+  template <class F>
+  void each_samples(F&& f) const {
+    if (z.n == 0) return;
+    const std::int64_t step = samples();
+    for (std::int64_t i = 0; i < z.n; i += step) f(i, std::min(step, z.n - i));
+  }
+  // Calls f(first row, last row) for every block of output rows of `samples` samples.
+  template <class F>
+  void each_rows(std::int64_t samples, F&& f) const {
+    const std::int64_t step = rows(samples);
+    for (std::int64_t i = 0; i < samples * z.p; i += step) f(i, std::min(i + step, samples * z.p));
+  }
+};
+
+template <class T>
+void forward(const Cut<T>& cut, const ConstView& x, const ConstView& w, const ConstView& bias,
+             const Out& y, Scratch& scratch) {
+  const Conv2dShape& z = cut.z;
+  Scratch::Frame frame(scratch);
+  const T* weights = operand<T>(w, 0, w.numel(), cut.params.tf32, scratch);
+  const T* offsets = bias.present ? operand<T>(bias, 0, z.k, false, scratch) : nullptr;
+  const bool direct = y.view.dtype == dtype_of<T>;
+  cut.each_samples([&](std::int64_t first, std::int64_t count) {
+    Scratch::Frame samples_frame(scratch);
+    const T* in = operand<T>(x, first * cut.image, count * cut.image, cut.params.tf32, scratch);
+    T* out = direct ? y.view.as<T>() + first * cut.result : scratch.get<T>(count * cut.result);
+    bool holds = direct && y.write == Write::accumulate;
+    if (offsets != nullptr) {
+      for (std::int64_t i = 0; i < count * z.p * z.q; ++i)
+        for (std::int64_t k = 0; k < z.k; ++k)
+          out[i * z.k + k] = (holds ? out[i * z.k + k] : T{0}) + offsets[k];
+      holds = true;
+    }
+    T* columns = scratch.get<T>(cut.rows(count) * z.q * cut.columns);
+    cut.each_rows(count, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t g = 0; g < cut.params.groups; ++g) {
+        im2col(cut.patches(g), in, begin, end, columns);
+        product(Product<T>{.m = (end - begin) * z.q,
+                           .n = cut.k_group,
+                           .k = cut.columns,
+                           .a = columns,
+                           .lda = cut.columns,
+                           .b = weights + g * cut.k_group * cut.columns,
+                           .ldb = cut.columns,
+                           .trans_b = true,
+                           .c = out + begin * z.q * z.k + g * cut.k_group,
+                           .ldc = z.k,
+                           .accumulate = holds});
+      }
+    });
+    if (!direct) narrow(out, count * cut.result, y, first * cut.result);
+  });
+}
+
+template <class T>
+void grad_input(const Cut<T>& cut, const ConstView& dy, const ConstView& w, const Out& dx,
+                Scratch& scratch) {
+  const Conv2dShape& z = cut.z;
+  Scratch::Frame frame(scratch);
+  const T* weights = operand<T>(w, 0, w.numel(), cut.params.tf32, scratch);
+  const bool direct = dx.view.dtype == dtype_of<T>;
+  cut.each_samples([&](std::int64_t first, std::int64_t count) {
+    Scratch::Frame samples_frame(scratch);
+    const T* in = operand<T>(dy, first * cut.result, count * cut.result, cut.params.tf32, scratch);
+    T* out = direct ? dx.view.as<T>() + first * cut.image : scratch.get<T>(count * cut.image);
+    if (!direct || dx.write == Write::overwrite) std::fill_n(out, count * cut.image, T{0});
+    T* columns = scratch.get<T>(cut.rows(count) * z.q * cut.columns);
+    cut.each_rows(count, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t g = 0; g < cut.params.groups; ++g) {
+        product(Product<T>{.m = (end - begin) * z.q,
+                           .n = cut.columns,
+                           .k = cut.k_group,
+                           .a = in + begin * z.q * z.k + g * cut.k_group,
+                           .lda = z.k,
+                           .b = weights + g * cut.k_group * cut.columns,
+                           .ldb = cut.columns,
+                           .c = columns,
+                           .ldc = cut.columns});
+        col2im(cut.patches(g), columns, begin, end, out);
+      }
+    });
+    if (!direct) narrow(out, count * cut.image, dx, first * cut.image);
+  });
+}
+
+template <class T>
+void grad_weight(const Cut<T>& cut, const ConstView& x, const ConstView& dy, const Out& dw,
+                 Scratch& scratch) {
+  const Conv2dShape& z = cut.z;
+  Scratch::Frame frame(scratch);
+  const std::int64_t size = z.k * cut.columns;
+  const bool direct = dw.view.dtype == dtype_of<T>;
+  T* out = direct ? dw.view.as<T>() : scratch.get<T>(size);
+  if (!direct || dw.write == Write::overwrite) std::fill_n(out, size, T{0});
+  cut.each_samples([&](std::int64_t first, std::int64_t count) {
+    Scratch::Frame samples_frame(scratch);
+    const bool tf32 = cut.params.tf32;
+    const T* in = operand<T>(x, first * cut.image, count * cut.image, tf32, scratch);
+    const T* grad = operand<T>(dy, first * cut.result, count * cut.result, tf32, scratch);
+    T* columns = scratch.get<T>(cut.rows(count) * z.q * cut.columns);
+    cut.each_rows(count, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t g = 0; g < cut.params.groups; ++g) {
+        im2col(cut.patches(g), in, begin, end, columns);
+        product(Product<T>{.m = cut.k_group,
+                           .n = cut.columns,
+                           .k = (end - begin) * z.q,
+                           .a = grad + begin * z.q * z.k + g * cut.k_group,
+                           .lda = z.k,
+                           .trans_a = true,
+                           .b = columns,
+                           .ldb = cut.columns,
+                           .c = out + g * cut.k_group * cut.columns,
+                           .ldc = cut.columns,
+                           .accumulate = true});
+      }
+    });
+  });
+  if (!direct) narrow(out, size, dw, 0);
+}
+
+// Sums of blocks of rows, then the sum of those: the error grows with the block and the number of
+// blocks, not with their product.
+template <class T>
+void grad_bias(const ConstView& dy, const Out& db, Scratch& scratch) {
+  constexpr std::int64_t kBlock = 128;
+  Scratch::Frame frame(scratch);
+  const std::int64_t k = db.view.numel();
+  const std::int64_t rows = dy.numel() / k;
+  T* total = scratch.get<T>(k);
+  T* partial = scratch.get<T>(k);
+  std::fill_n(total, k, T{0});
+  for (std::int64_t i = 0; i < rows; i += kBlock) {
+    Scratch::Frame block_frame(scratch);
+    const std::int64_t m = std::min(kBlock, rows - i);
+    const T* in = operand<T>(dy, i * k, m * k, false, scratch);
+    std::fill_n(partial, k, T{0});
+    for (std::int64_t r = 0; r < m; ++r)
+      for (std::int64_t j = 0; j < k; ++j) partial[j] += in[r * k + j];
+    for (std::int64_t j = 0; j < k; ++j) total[j] += partial[j];
+  }
+  narrow(total, k, db, 0);
+}
+
+template <class F>
+void dispatch(Accumulator accumulator, bool in_double, F&& f) {
+  if (in_double) return f.template operator()<double>();
+  ROUNDOFF_CHECK(accumulator == Accumulator::fp32, kName,
+                 "only the accumulators fp32 and fp64 are there");
+  f.template operator()<float>();
+}
+
+}  // namespace
+
+void conv2d_forward(Ref, const Conv2dParams& params, const ConstView& x, const ConstView& w,
+                    const ConstView& bias, const Out& y, Scratch& scratch) {
+  const Conv2dShape z = conv2d_shape(x.shape, w.shape, params);
+  if (!y.wanted) return;
+  check_floating("x", x);
+  check_floating("weight", w);
+  check_shape("y", y.view.shape, z.y());
+  check_output(y);
+  if (bias.present) {
+    check_floating("bias", bias);
+    check_shape("bias", bias.shape, {z.k});
+  }
+  if (z.y().numel() == 0) return;
+  if (pointwise(z, params)) {
+    gemm(Ref{},
+         {.m = z.n * z.p * z.q,
+          .n = z.k,
+          .k = z.c,
+          .trans_b = true,
+          .beta = bias.present ? 1.0 : 0.0,
+          .accumulator = params.accumulator,
+          .tf32 = params.tf32},
+         x, w, bias, y, scratch);
+    return;
+  }
+  const bool wide =
+      sums_in_double(params.accumulator, x, w) || (bias.present && bias.dtype == DType::fp64);
+  dispatch(params.accumulator, wide,
+           [&]<class T>() { forward(Cut<T>{.z = z, .params = params}, x, w, bias, y, scratch); });
+}
+
+void conv2d_grad_input(Ref, const Conv2dParams& params, const ConstView& dy, const ConstView& w,
+                       const Out& dx, Scratch& scratch) {
+  if (!dx.wanted) return;
+  const Conv2dShape z = conv2d_shape(dx.view.shape, w.shape, params);
+  check_floating("dy", dy);
+  check_floating("weight", w);
+  check_shape("dy", dy.shape, z.y());
+  check_output(dx);
+  if (dx.view.numel() == 0) return;
+  if (pointwise(z, params)) {
+    gemm(Ref{},
+         {.m = z.n * z.p * z.q,
+          .n = z.c,
+          .k = z.k,
+          .accumulator = params.accumulator,
+          .tf32 = params.tf32},
+         dy, w, ConstView::absent(), dx, scratch);
+    return;
+  }
+  dispatch(params.accumulator, sums_in_double(params.accumulator, dy, w),
+           [&]<class T>() { grad_input(Cut<T>{.z = z, .params = params}, dy, w, dx, scratch); });
+}
+
+void conv2d_grad_weight(Ref, const Conv2dParams& params, const ConstView& x, const ConstView& dy,
+                        const Out& dw, Scratch& scratch) {
+  if (!dw.wanted) return;
+  const Conv2dShape z = conv2d_shape(x.shape, dw.view.shape, params);
+  check_floating("x", x);
+  check_floating("dy", dy);
+  check_shape("dy", dy.shape, z.y());
+  check_output(dw);
+  if (dw.view.numel() == 0) return;
+  if (pointwise(z, params)) {
+    gemm(Ref{},
+         {.m = z.k,
+          .n = z.c,
+          .k = z.n * z.p * z.q,
+          .trans_a = true,
+          .accumulator = params.accumulator,
+          .tf32 = params.tf32},
+         dy, x, ConstView::absent(), dw, scratch);
+    return;
+  }
+  dispatch(params.accumulator, sums_in_double(params.accumulator, x, dy),
+           [&]<class T>() { grad_weight(Cut<T>{.z = z, .params = params}, x, dy, dw, scratch); });
+}
+
+void conv2d_grad_bias(Ref, const Conv2dParams& params, const ConstView& dy, const Out& db,
+                      Scratch& scratch) {
+  if (!db.wanted) return;
+  ROUNDOFF_CHECK(dy.shape.rank() == 4, kName, "dy of shape ", dy.shape, ", [N, P, Q, K] expected");
+  check_floating("dy", dy);
+  check_shape("bias gradient", db.view.shape, {dy.shape[3]});
+  check_output(db);
+  if (db.view.numel() == 0) return;
+  dispatch(params.accumulator, sums_in_double(params.accumulator, dy, dy),
+           [&]<class T>() { grad_bias<T>(dy, db, scratch); });
+}
+
+}  // namespace roundoff

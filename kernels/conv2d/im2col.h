@@ -1,0 +1,102 @@
+// The image's patches as rows of a matrix, and the way back. Internal to the reference path.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/conv2d/conv2d.h"
+
+namespace roundoff {
+
+// One group's channels [first, first + channels) of samples that x points to; a patch is a row
+// [R, S, channels].
+struct Patches {
+  Conv2dShape shape;
+  Conv2dParams params;
+  std::int64_t first = 0;
+  std::int64_t channels = 0;
+  std::int64_t columns() const { return shape.r * shape.s * channels; }
+};
+
+namespace detail {
+
+// Calls f(line, column0, count) for the positions of output column q and kernel row r inside the
+// image: kernel columns [column0, column0 + count), the others lie in the padding.
+struct Span {
+  std::int64_t begin, end;  // kernel columns inside the image
+  std::int64_t at;          // image column of kernel column `begin`
+};
+inline Span columns_inside(const Patches& p, std::int64_t q) {
+  const std::int64_t start = q * p.params.stride[1] - p.params.padding[1];
+  const std::int64_t d = p.params.dilation[1];
+  const std::int64_t begin = start >= 0 ? 0 : std::min(p.shape.s, (-start + d - 1) / d);
+  const std::int64_t room = p.shape.w - start;  // columns of the image from `start` on
+  const std::int64_t end =
+      room <= 0 ? begin : std::max(begin, std::min(p.shape.s, (room + d - 1) / d));
+  return {begin, end, start + begin * d};
+}
+
+}  // namespace detail
+
+// rows[i] = the patch of output pixel i, for the pixels of output rows [begin, end) counted through
+// the samples: output row = sample * P + p.
+template <class T>
+void im2col(const Patches& patches, const T* x, std::int64_t begin, std::int64_t end, T* rows) {
+  const Conv2dShape& z = patches.shape;
+  const std::int64_t segment = z.s * patches.channels;
+  const bool whole = patches.params.dilation[1] == 1 && patches.channels == z.c;
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* image = x + (row / z.p) * z.h * z.w * z.c + patches.first;
+    const std::int64_t top = (row % z.p) * patches.params.stride[0] - patches.params.padding[0];
+    for (std::int64_t q = 0; q < z.q; ++q) {
+      const detail::Span in = detail::columns_inside(patches, q);
+      for (std::int64_t r = 0; r < z.r; ++r, rows += segment) {
+        const std::int64_t line = top + r * patches.params.dilation[0];
+        if (line < 0 || line >= z.h || in.begin == in.end) {
+          std::fill_n(rows, segment, T{0});
+          continue;
+        }
+        const T* from = image + (line * z.w + in.at) * z.c;
+        std::fill_n(rows, in.begin * patches.channels, T{0});
+        if (whole) {
+          std::copy_n(from, (in.end - in.begin) * z.c, rows + in.begin * z.c);
+        } else {
+          for (std::int64_t s = in.begin; s < in.end; ++s, from += patches.params.dilation[1] * z.c)
+            std::copy_n(from, patches.channels, rows + s * patches.channels);
+        }
+        std::fill_n(rows + in.end * patches.channels, (z.s - in.end) * patches.channels, T{0});
+      }
+    }
+  }
+}
+
+// The transpose: every patch is added to the pixels that it came from, in the rows' order.
+template <class T>
+void col2im(const Patches& patches, const T* rows, std::int64_t begin, std::int64_t end, T* dx) {
+  const Conv2dShape& z = patches.shape;
+  const std::int64_t segment = z.s * patches.channels;
+  const bool whole = patches.params.dilation[1] == 1 && patches.channels == z.c;
+  const auto add = [](const T* from, std::int64_t n, T* to) {
+    for (std::int64_t i = 0; i < n; ++i) to[i] += from[i];
+  };
+  for (std::int64_t row = begin; row < end; ++row) {
+    T* image = dx + (row / z.p) * z.h * z.w * z.c + patches.first;
+    const std::int64_t top = (row % z.p) * patches.params.stride[0] - patches.params.padding[0];
+    for (std::int64_t q = 0; q < z.q; ++q) {
+      const detail::Span in = detail::columns_inside(patches, q);
+      for (std::int64_t r = 0; r < z.r; ++r, rows += segment) {
+        const std::int64_t line = top + r * patches.params.dilation[0];
+        if (line < 0 || line >= z.h || in.begin == in.end) continue;
+        T* to = image + (line * z.w + in.at) * z.c;
+        if (whole) {
+          add(rows + in.begin * z.c, (in.end - in.begin) * z.c, to);
+        } else {
+          for (std::int64_t s = in.begin; s < in.end; ++s, to += patches.params.dilation[1] * z.c)
+            add(rows + s * patches.channels, patches.channels, to);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace roundoff

@@ -1,0 +1,38 @@
+// General matrix product: y = alpha op(A) op(B) + beta C, batched; row-major, contiguous.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/scratch.h"
+#include "kernels/base/target.h"
+#include "kernels/base/view.h"
+
+namespace roundoff {
+
+struct GemmParams {
+  std::int64_t batch = 1;
+  std::int64_t m = 0, n = 0, k = 0;  // y is [m, n], the sum runs over k; each may be 0
+  bool trans_a = false;              // A is held as [k, m]
+  bool trans_b = false;              // B is held as [n, k]
+  double alpha = 1;                  // 0 never reads A and B
+  double beta = 0;                   // 0 never reads C
+  Accumulator accumulator = Accumulator::fp32;
+  bool tf32 = false;  // fp32 operands are first rounded to 11 significant bits (RNE)
+  // Elements from one matrix of the batch to the next; 0 uses the one matrix for the whole batch.
+  std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;
+  // y is one [m, n] matrix, the sum over the batch, instead of one matrix for each.
+  bool sum_batch = false;
+};
+
+// a: batch x [m, k]; b: batch x [k, n]; c: absent, [n] (a bias, added to every row), [m, n] or
+// batch x [m, n]; y: batch x [m, n]. Any floating types, mixed. c may be y itself, nothing else may
+// overlap y.
+// Operands are widened exactly, products are summed in fp32 (in fp64 where an operand is fp64 or
+// the accumulator says so), alpha, beta C and what y already holds join that sum, and it is rounded
+// once to y's type. The other accumulators apply to 16-bit and tf32 operands, see modelled.h; wider
+// operands have no tensor-core arithmetic and are summed as above.
+// Throws for sizes that the views do not hold and for types that are not floating.
+void gemm(Ref, const GemmParams& params, const ConstView& a, const ConstView& b, const ConstView& c,
+          const Out& y, Scratch& scratch);
+
+}  // namespace roundoff

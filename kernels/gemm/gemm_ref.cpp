@@ -1,0 +1,177 @@
+#include <algorithm>
+
+#include "kernels/base/convert.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/operand.h"
+#include "kernels/gemm/product.h"
+
+namespace roundoff {
+
+namespace {
+
+constexpr std::string_view kName = "gemm";
+
+// Where 16-bit results wait, in fp32, for their one rounding: rows enough to repay the packing of
+// B, few enough to stay in cache.
+constexpr std::int64_t kBufferBytes = std::int64_t{1} << 18;
+constexpr std::int64_t kMinRows = 128;
+
+struct Addend {
+  bool used = false;
+  bool bias = false;  // [n], the same for every row
+};
+
+Addend check(const GemmParams& p, const ConstView& a, const ConstView& b, const ConstView& c,
+             const Out& y) {
+  ROUNDOFF_CHECK(p.batch >= 0 && p.m >= 0 && p.n >= 0 && p.k >= 0, kName, "sizes batch ", p.batch,
+                 ", m ", p.m, ", n ", p.n, ", k ", p.k, ", none may be negative");
+  const auto holds = [&](const char* which, const ConstView& v, std::int64_t stride,
+                         std::int64_t rows, std::int64_t columns) {
+    ROUNDOFF_CHECK(is_floating(v.dtype), kName, which, " is ", name(v.dtype),
+                   ", a floating type expected");
+    ROUNDOFF_CHECK(stride >= 0, kName, "batch stride ", stride, " of ", which, " is negative");
+    const std::int64_t need =
+        rows * columns == 0 || p.batch == 0 ? 0 : (p.batch - 1) * stride + rows * columns;
+    ROUNDOFF_CHECK(v.numel() >= need, kName, which, " of shape ", v.shape, " holds ", v.numel(),
+                   " values, ", p.batch, " x [", rows, ", ", columns, "] needs ", need);
+  };
+  holds("A", a, p.stride_a, p.m, p.k);
+  holds("B", b, p.stride_b, p.k, p.n);
+  holds("y", y.view, p.sum_batch ? 0 : p.m * p.n, p.m, p.n);
+  ROUNDOFF_CHECK(y.write == Write::overwrite || !is_16bit(y.view.dtype), kName,
+                 "cannot accumulate into ", name(y.view.dtype), "; fp32 or fp64 expected");
+  Addend addend{.used = c.present && p.beta != 0};
+  if (addend.used) {
+    addend.bias = c.numel() == p.n && p.stride_c == 0;
+    if (!addend.bias) holds("C", c, p.stride_c, p.m, p.n);
+    ROUNDOFF_CHECK(is_floating(c.dtype), kName, "C is ", name(c.dtype),
+                   ", a floating type expected");
+  }
+  return addend;
+}
+
+// beta C, in T: the bias's n values, or nullptr for a matrix, which is widened where it is used.
+template <class T>
+const T* scaled_bias(const GemmParams& p, const Addend& addend, const ConstView& c,
+                     Scratch& scratch) {
+  if (!addend.used || !addend.bias) return nullptr;
+  T* bias = scratch.get<T>(p.n);
+  widen(c, 0, p.n, bias);
+  for (std::int64_t j = 0; j < p.n; ++j) bias[j] *= static_cast<T>(p.beta);
+  return bias;
+}
+
+// to[i] (= or +=) beta c[i] over `rows` rows of the result that begin at element `offset` of C.
+template <class T>
+void add_c(const GemmParams& p, const T* bias, const ConstView& c, std::int64_t offset,
+           std::int64_t rows, bool accumulate, T* to) {
+  const auto add = [accumulate](const T* from, T factor, std::int64_t n, T* y) {
+    if (accumulate) {
+      for (std::int64_t j = 0; j < n; ++j) y[j] += factor * from[j];
+    } else {
+      for (std::int64_t j = 0; j < n; ++j) y[j] = factor * from[j];
+    }
+  };
+  if (bias != nullptr) {
+    for (std::int64_t r = 0; r < rows; ++r) add(bias, T{1}, p.n, to + r * p.n);
+    return;
+  }
+  constexpr std::int64_t kChunk = 512;
+  T buffer[kChunk];
+  for (std::int64_t i = 0; i < rows * p.n; i += kChunk) {
+    const std::int64_t m = std::min(kChunk, rows * p.n - i);
+    widen(c, offset + i, m, buffer);
+    add(buffer, static_cast<T>(p.beta), m, to + i);
+  }
+}
+
+template <class T>
+void gemm_in(const GemmParams& p, const Addend& addend, const ConstView& a, const ConstView& b,
+             const ConstView& c, const Out& y, Scratch& scratch) {
+  Scratch::Frame frame(scratch);
+  const bool multiplies = p.alpha != 0 && p.k != 0;
+  const T* left = multiplies ? operand<T>(a, 0, a.numel(), p.tf32, scratch) : nullptr;
+  const T* right = multiplies ? operand<T>(b, 0, b.numel(), p.tf32, scratch) : nullptr;
+  const T* bias = scaled_bias<T>(p, addend, c, scratch);
+  const auto multiply = [&](std::int64_t index, std::int64_t first, std::int64_t rows, T* to,
+                            bool accumulate) {
+    product(Product<T>{.m = rows,
+                       .n = p.n,
+                       .k = p.k,
+                       .a = left + index * p.stride_a + (p.trans_a ? first : first * p.k),
+                       .lda = p.trans_a ? p.m : p.k,
+                       .trans_a = p.trans_a,
+                       .b = right + index * p.stride_b,
+                       .ldb = p.trans_b ? p.k : p.n,
+                       .trans_b = p.trans_b,
+                       .c = to,
+                       .ldc = p.n,
+                       .alpha = static_cast<T>(p.alpha),
+                       .accumulate = accumulate});
+  };
+  // The rows [first, first + rows) of result `index`, into `to`, which may already hold a term.
+  const auto rows_of = [&](std::int64_t index, std::int64_t first, std::int64_t rows, bool holds,
+                           T* to) {
+    if (addend.used) {
+      add_c(p, bias, c, index * p.stride_c + first * p.n, rows, holds, to);
+      holds = true;
+    }
+    const std::int64_t last = p.sum_batch ? p.batch : index + 1;
+    for (std::int64_t i = index; multiplies && i < last; ++i) {
+      multiply(i, first, rows, to, holds);
+      holds = true;
+    }
+    if (!holds) std::fill_n(to, rows * p.n, T{0});
+  };
+  const std::int64_t results = p.sum_batch ? 1 : p.batch;
+  if (y.view.dtype == dtype_of<T>) {
+    for (std::int64_t i = 0; i < results; ++i)
+      rows_of(i, 0, p.m, y.write == Write::accumulate, y.view.as<T>() + i * p.m * p.n);
+    return;
+  }
+  const std::int64_t fitting = kBufferBytes / static_cast<std::int64_t>(sizeof(T)) / p.n;
+  const std::int64_t block = std::min(p.m, std::max(kMinRows, fitting));
+  T* buffer = scratch.get<T>(block * p.n);
+  for (std::int64_t i = 0; i < results; ++i) {
+    for (std::int64_t first = 0; first < p.m; first += block) {
+      const std::int64_t rows = std::min(block, p.m - first);
+      rows_of(i, first, rows, false, buffer);
+      narrow(buffer, rows * p.n, y, (i * p.m + first) * p.n);
+    }
+  }
+}
+
+// A batch that one larger product computes: rows that share B, or a sum of sums.
+GemmParams merge_batch(GemmParams p, const Addend& addend) {
+  if (p.batch <= 1) return p;
+  const bool rows = !p.sum_batch && !p.trans_a && p.stride_a == p.m * p.k && p.stride_b == 0 &&
+                    (!addend.used || addend.bias || p.stride_c == p.m * p.n);
+  const bool sums =
+      p.sum_batch && p.trans_a && !p.trans_b && p.stride_a == p.m * p.k && p.stride_b == p.k * p.n;
+  if (rows) p.m *= p.batch;
+  if (sums) p.k *= p.batch;
+  if (rows || sums) p.batch = 1;
+  return p;
+}
+
+}  // namespace
+
+void gemm(Ref, const GemmParams& params, const ConstView& a, const ConstView& b, const ConstView& c,
+          const Out& y, Scratch& scratch) {
+  if (!y.wanted) return;
+  const Addend addend = check(params, a, b, c, y);
+  const std::int64_t results = params.sum_batch ? 1 : params.batch;
+  if (results == 0 || params.m == 0 || params.n == 0) return;
+  const GemmParams p = merge_batch(params, addend);
+  const bool wide = a.dtype == DType::fp64 || b.dtype == DType::fp64 ||
+                    (addend.used && c.dtype == DType::fp64) || p.accumulator == Accumulator::fp64;
+  if (wide) {
+    gemm_in<double>(p, addend, a, b, c, y, scratch);
+  } else {
+    ROUNDOFF_CHECK(p.accumulator == Accumulator::fp32, kName,
+                   "only the accumulators fp32 and fp64 are there");
+    gemm_in<float>(p, addend, a, b, c, y, scratch);
+  }
+}
+
+}  // namespace roundoff
