@@ -1,0 +1,322 @@
+#include "kernels/conv2d/conv2d.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "tests/kernels/array.h"
+#include "tests/kernels/sum_bound.h"
+#include "verify/oracle/conv2d.h"
+
+using namespace roundoff;
+using namespace roundoff::test;
+
+namespace {
+
+constexpr DType kFloating[] = {DType::fp64, DType::fp32, DType::fp16, DType::bf16};
+
+// [outer, channels, h, w] as [outer, h, w, channels]: NCHW to NHWC, KCRS to KRSC.
+std::vector<double> channels_last(const std::vector<double>& v, const Shape& nchw) {
+  std::vector<double> out(v.size());
+  std::size_t from = 0;
+  for (std::int64_t n = 0; n < nchw[0]; ++n)
+    for (std::int64_t c = 0; c < nchw[1]; ++c)
+      for (std::int64_t y = 0; y < nchw[2]; ++y)
+        for (std::int64_t x = 0; x < nchw[3]; ++x)
+          out[oracle::at(((n * nchw[2] + y) * nchw[3] + x) * nchw[1] + c)] = v[from++];
+  return out;
+}
+
+// v[i] = i mod period - offset.
+std::vector<double> pattern(std::int64_t n, int period, int offset) {
+  std::vector<double> v(oracle::at(n));
+  for (std::int64_t i = 0; i < n; ++i) v[oracle::at(i)] = static_cast<double>(i % period - offset);
+  return v;
+}
+
+double sum(const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0); }
+
+struct Results {
+  std::vector<double> y, dx, dw, db;
+};
+
+// All four passes on one dtype, outputs in `out`.
+Results run_all(const Conv2dParams& p, const Array& x, const Array& w, const ConstView& bias,
+                const Array& dy, DType out) {
+  Scratch scratch;
+  Array y(out, dy.shape()), dx(out, x.shape()), dw(out, w.shape()), db(out, {w.shape()[0]});
+  conv2d_forward(Ref{}, p, *x, *w, bias, y.view(), scratch);
+  conv2d_grad_input(Ref{}, p, *dy, *w, dx.view(), scratch);
+  conv2d_grad_weight(Ref{}, p, *x, *dy, dw.view(), scratch);
+  conv2d_grad_bias(Ref{}, p, *dy, db.view(), scratch);
+  for (const Array* a : {&y, &dx, &dw, &db}) CHECK(a->guards_intact());
+  return {y.values(), dx.values(), dw.values(), db.values()};
+}
+
+oracle::Conv2dParams oracle_params(const Shape& x, const Shape& w, const Conv2dParams& p) {
+  return {.n = x[0],
+          .h = x[1],
+          .w = x[2],
+          .c = x[3],
+          .k = w[0],
+          .r = w[1],
+          .s = w[2],
+          .stride_h = p.stride[0],
+          .stride_w = p.stride[1],
+          .pad_h = p.padding[0],
+          .pad_w = p.padding[1],
+          .dilation_h = p.dilation[0],
+          .dilation_w = p.dilation[1],
+          .groups = p.groups};
+}
+
+}  // namespace
+
+TEST_CASE("case 26 [CONV] grouped conv with Cout >> groups") {
+  for (const DType dtype : kFloating) {
+    Scratch scratch;
+    const Array x(dtype, {1, 1, 1, 4}, std::vector<double>{0, 0, 0, 1});
+    Array y(dtype, {1, 1, 1, 16});
+    conv2d_forward(Ref{}, {.groups = 2}, *x, *Array(dtype, {16, 1, 1, 2}, ones(32)),
+                   ConstView::absent(), y.view(), scratch);
+    for (std::size_t k = 0; k < 16; ++k) CHECK(y.values()[k] == (k < 8 ? 0 : 1));
+
+    std::vector<double> w(27);
+    for (std::size_t i = 0; i < 27; ++i) w[i] = static_cast<double>(i / 9 + 1);
+    Array z(dtype, {1, 2, 2, 3});
+    conv2d_forward(Ref{}, {.groups = 3}, *Array(dtype, {1, 4, 4, 3}, ones(48)),
+                   *Array(dtype, {3, 3, 3, 1}, w), ConstView::absent(), z.view(), scratch);
+    for (std::size_t i = 0; i < 12; ++i)
+      CHECK(z.values()[i] == static_cast<double>(9 * (i % 3 + 1)));
+  }
+}
+
+TEST_CASE("case 28 [CONV] stride 2, pad 1, dilation 2") {
+  const Conv2dParams p{.stride = {2, 2}, .padding = {1, 1}, .dilation = {2, 2}};
+  const std::vector<double> nine = {64, 102, 72, 138, 216, 150, 120, 186, 128};
+  std::vector<double> image(49);
+  std::iota(image.begin(), image.end(), 0.0);
+  for (const DType dtype : kFloating) {
+    const Results r =
+        run_all(p, Array(dtype, {1, 7, 7, 1}, image), Array(dtype, {1, 3, 3, 1}, ones(9)),
+                ConstView::absent(), Array(dtype, {1, 3, 3, 1}, ones(9)), dtype);
+    CHECK(r.y == nine);
+    CHECK(r.dw == nine);
+    const std::vector<double> odd = {4, 6, 4, 6, 9, 6, 4, 6, 4};
+    for (std::size_t i = 0; i < 49; ++i) {
+      const std::size_t row = i / 7, column = i % 7;
+      const double want = row % 2 == 1 && column % 2 == 1 ? odd[row / 2 * 3 + column / 2] : 0;
+      CHECK(r.dx[i] == want);
+    }
+    CHECK(r.db == std::vector<double>{9});
+  }
+}
+
+TEST_CASE("case 30 [CONV] odd channels, full fwd/dgrad/wgrad/bias check") {
+  const Conv2dParams p{.stride = {2, 2}, .padding = {1, 1}};
+  const std::vector<double> x = channels_last(pattern(2 * 3 * 49, 5, 2), {2, 3, 7, 7});
+  const std::vector<double> w = channels_last(pattern(5 * 3 * 9, 3, 1), {5, 3, 3, 3});
+  const std::vector<double> dy = channels_last(pattern(2 * 5 * 16, 3, 1), {2, 5, 4, 4});
+  for (const DType dtype : kFloating) {
+    const Array bias(dtype, {5}, std::vector<double>{1, -1, 2, -2, 3});
+    const Results r = run_all(p, Array(dtype, {2, 7, 7, 3}, x), Array(dtype, {5, 3, 3, 3}, w),
+                              *bias, Array(dtype, {2, 4, 4, 5}, dy), dtype);
+    CHECK(sum(r.y) == 96);
+    const std::vector<double> magnitude = absolute(r.y);
+    CHECK(*std::max_element(magnitude.begin(), magnitude.end()) == 6);
+    const std::vector<double> last = {4, 0, 5, 3, 4, 1, 6, 1, 5, 1, 1, 5, 4, 0, 5, 3};
+    for (std::size_t i = 0; i < 16; ++i) CHECK(r.y[(16 + i) * 5 + 4] == last[i]);
+    CHECK(sum(r.dx) == 0);
+    CHECK(sum(absolute(r.dx)) == 168);
+    CHECK(sum(r.dw) == -1);
+    CHECK(sum(absolute(r.dw)) == 389);
+    CHECK(r.db == std::vector<double>{0, -1, 1, 0, -1});
+  }
+}
+
+TEST_CASE("case 31 [CONV] bias for every batch element") {
+  for (const DType dtype : kFloating) {
+    for (const std::int64_t kernel : {1, 2}) {
+      Scratch scratch;
+      Array y(dtype, {8, 3 - kernel, 3 - kernel, 3});
+      const Array bias(dtype, {3}, std::vector<double>{1, 2, 3});
+      conv2d_forward(Ref{}, {}, *Array(dtype, {8, 2, 2, 1}, ones(32)),
+                     *Array(dtype, {3, kernel, kernel, 1},
+                            std::vector<double>(oracle::at(3 * kernel * kernel))),
+                     *bias, y.view(), scratch);
+      const std::vector<double> got = y.values();
+      for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i] == static_cast<double>(i % 3 + 1));
+      if (kernel == 1) CHECK(sum(got) == 192);
+    }
+  }
+}
+
+TEST_CASE("case 33 [CONV] geometry errors and empty batch") {
+  const auto shape = [](const Shape& x, const Shape& w, const Conv2dParams& p) {
+    return conv2d_shape(x, w, p).y();
+  };
+  const Shape x{2, 8, 8, 4}, w{4, 3, 3, 4};
+  CHECK(shape(x, w, {}) == Shape{2, 6, 6, 4});
+  CHECK_THROWS_WITH_AS(shape({1, 2, 2, 4}, w, {}),
+                       "[conv2d] vertical kernel 3 with dilation 1 exceeds the padded image 2",
+                       Error);
+  CHECK_THROWS_AS(shape({1, 4, 4, 4}, w, {.dilation = {1, 2}}), Error);
+  CHECK_THROWS_AS(shape(x, w, {.stride = {0, 1}}), Error);
+  CHECK_THROWS_AS(shape(x, w, {.stride = {1, -1}}), Error);
+  CHECK_THROWS_AS(shape(x, w, {.dilation = {0, 1}}), Error);
+  CHECK_THROWS_AS(shape(x, w, {.padding = {0, -1}}), Error);
+  CHECK_THROWS_AS(shape(x, w, {.groups = 0}), Error);
+  CHECK_THROWS_WITH_AS(shape(x, w, {.groups = 3}),
+                       "[conv2d] 3 groups do not divide input channels 4 and output channels 4",
+                       Error);
+  CHECK_THROWS_AS(shape(x, {4, 3, 3, 3}, {}), Error);
+  CHECK_THROWS_AS(shape(x, {4, 0, 3, 4}, {}), Error);
+  CHECK_THROWS_AS(shape({2, 8, 8}, w, {}), Error);
+  CHECK_THROWS_AS(shape(x, w, {.padding = {std::int64_t{1} << 62, 0}}), Error);
+  CHECK_THROWS_AS(shape(x, w, {.padding = {1LL << 31, 1LL << 31}}), Error);
+  CHECK_THROWS_AS(shape({0, 8, 8, 4}, w, {.dilation = {std::int64_t{1} << 62, 1}}), Error);
+  CHECK_THROWS_AS(shape({0, 0, 0, 4}, w, {}), Error);
+
+  // Bad geometry leaves the output alone.
+  Scratch scratch;
+  Array y(DType::fp32, {2, 6, 6, 4});
+  CHECK_THROWS_AS(conv2d_forward(Ref{}, {.stride = {0, 1}}, *Array(DType::fp32, x),
+                                 *Array(DType::fp32, w), ConstView::absent(), y.view(), scratch),
+                  Error);
+  CHECK_THROWS_AS(conv2d_forward(Ref{}, {.stride = {2, 2}}, *Array(DType::fp32, x),
+                                 *Array(DType::fp32, w), ConstView::absent(), y.view(), scratch),
+                  Error);
+  for (const double v : y.values()) CHECK(std::isnan(v));
+
+  for (const DType dtype : kFloating) {
+    const Results r = run_all({}, Array(dtype, {0, 8, 8, 3}), Array(dtype, {4, 3, 3, 3}, ones(108)),
+                              ConstView::absent(), Array(dtype, {0, 6, 6, 4}), dtype);
+    CHECK(r.y.empty());
+    CHECK(r.dx.empty());
+    CHECK(r.dw == std::vector<double>(108));
+    CHECK(r.db == std::vector<double>(4));
+  }
+}
+
+TEST_CASE("conv2d agrees with the oracle within the bound, over types and geometries") {
+  std::mt19937 random(7);
+  const auto pick = [&](std::initializer_list<std::int64_t> from) {
+    return *(from.begin() + static_cast<std::ptrdiff_t>(random() % from.size()));
+  };
+  double worst = 0;
+  int ran = 0;
+  for (int trial = 0; trial < 600; ++trial) {
+    CAPTURE(trial);
+    Conv2dParams p;
+    p.groups = pick({1, 1, 1, 2, 3});
+    const std::int64_t c_group = pick({0, 1, 1, 2, 3, 8}), k_group = pick({0, 1, 1, 2, 5});
+    const Shape x{pick({0, 1, 2, 5}), pick({1, 2, 5, 8}), pick({1, 3, 6, 11}), c_group * p.groups};
+    const Shape w{k_group * p.groups, pick({1, 2, 3}), pick({1, 2, 3, 5}), c_group};
+    p.stride = {pick({1, 1, 2}), pick({1, 1, 2, 3})};
+    p.padding = {pick({0, 1, 2}), pick({0, 1, 2, 4})};
+    p.dilation = {pick({1, 1, 2}), pick({1, 1, 2, 3})};
+    p.accumulator = random() % 4 == 0 ? Accumulator::fp64 : Accumulator::fp32;
+    if ((w[1] - 1) * p.dilation[0] + 1 > x[1] + 2 * p.padding[0] ||
+        (w[2] - 1) * p.dilation[1] + 1 > x[2] + 2 * p.padding[1]) {
+      CHECK_THROWS_AS(conv2d_shape(x, w, p), Error);
+      continue;
+    }
+    ++ran;
+    const DType dtype = kFloating[random() % 4], out = kFloating[random() % 4];
+    const DType acc = p.accumulator == Accumulator::fp64 ? DType::fp64 : widest(dtype, DType::fp32);
+    const oracle::Conv2dParams o = oracle_params(x, w, p);
+    const Shape y = conv2d_shape(x, w, p).y();
+    REQUIRE(y == Shape{o.n, o.p(), o.q(), o.k});
+    const std::vector<double> xv = normal(o.x_size(), dtype, random),
+                              wv = normal(o.w_size(), dtype, random),
+                              bv = normal(o.k, DType::fp32, random),
+                              gv = normal(o.y_size(), dtype, random);
+    const Array bias(DType::fp32, {o.k}, bv);
+    const Results r =
+        run_all(p, Array(dtype, x, xv), Array(dtype, w, wv), *bias, Array(dtype, y, gv), out);
+    const auto judge = [&](const std::vector<double>& got, const std::vector<double>& want,
+                           const std::vector<double>& sums, std::int64_t terms) {
+      const double ratio = worst_ratio(got, want, sums, terms, acc, out);
+      CHECK(ratio <= 1);
+      worst = std::max(worst, ratio);
+    };
+    const std::vector<double> xa = absolute(xv), wa = absolute(wv), ba = absolute(bv),
+                              ga = absolute(gv);
+    judge(r.y, oracle::conv2d(o, xv, wv, bv), oracle::conv2d(o, xa, wa, ba),
+          o.c / o.groups * o.r * o.s + 1);
+    judge(r.dx, oracle::conv2d_dgrad(o, wv, gv), oracle::conv2d_dgrad(o, wa, ga),
+          o.k / o.groups * o.r * o.s + 1);
+    judge(r.dw, oracle::conv2d_wgrad(o, xv, gv), oracle::conv2d_wgrad(o, xa, ga),
+          o.n * o.p() * o.q() + 1);
+    judge(r.db, oracle::conv2d_bias_grad(o, gv), oracle::conv2d_bias_grad(o, ga),
+          o.n * o.p() * o.q() + 1);
+  }
+  CHECK(ran > 300);
+  MESSAGE("largest error / bound: ", worst);
+}
+
+TEST_CASE("conv2d: a batch larger than one block of workspace, and accumulating gradients") {
+  std::mt19937 random(11);
+  const Conv2dParams p{.padding = {1, 1}};
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    const Shape x{9, 24, 24, 8}, w{16, 3, 3, 8}, y{9, 24, 24, 16};
+    const oracle::Conv2dParams o = oracle_params(x, w, p);
+    const std::vector<double> xv = normal(o.x_size(), dtype, random),
+                              wv = normal(o.w_size(), dtype, random),
+                              gv = normal(o.y_size(), dtype, random);
+    const Array ax(dtype, x, xv), aw(dtype, w, wv), ag(dtype, y, gv);
+    const Results r = run_all(p, ax, aw, ConstView::absent(), ag, dtype);
+    CHECK(worst_ratio(r.y, oracle::conv2d(o, xv, wv), oracle::conv2d(o, absolute(xv), absolute(wv)),
+                      72, DType::fp32, dtype) <= 1);
+    CHECK(worst_ratio(r.dx, oracle::conv2d_dgrad(o, wv, gv),
+                      oracle::conv2d_dgrad(o, absolute(wv), absolute(gv)), 145, DType::fp32,
+                      dtype) <= 1);
+    const std::vector<double> dw = oracle::conv2d_wgrad(o, xv, gv);
+    const std::vector<double> magnitudes = oracle::conv2d_wgrad(o, absolute(xv), absolute(gv));
+    CHECK(worst_ratio(r.dw, dw, magnitudes, 9 * 576 + 1, DType::fp32, dtype) <= 1);
+
+    // Twice into an fp32 slot that holds 1: never rounded to 16 bit on the way.
+    Scratch scratch;
+    Array slot(DType::fp32, w, ones(o.w_size())), bias_slot(DType::fp32, {16}, ones(16)),
+        x_slot(DType::fp32, x, ones(o.x_size()));
+    for (int i = 0; i < 2; ++i) {
+      conv2d_grad_weight(Ref{}, p, *ax, *ag, Out(slot.view(), Write::accumulate), scratch);
+      conv2d_grad_bias(Ref{}, p, *ag, Out(bias_slot.view(), Write::accumulate), scratch);
+      conv2d_grad_input(Ref{}, p, *ag, *aw, Out(x_slot.view(), Write::accumulate), scratch);
+    }
+    const auto twice = [](std::vector<double> v) {
+      for (double& e : v) e = 2 * e + 1;
+      return v;
+    };
+    CHECK(worst_ratio(slot.values(), twice(dw), twice(magnitudes), 2 * 9 * 576 + 2, DType::fp32,
+                      DType::fp32) <= 1);
+    CHECK(worst_ratio(bias_slot.values(), twice(oracle::conv2d_bias_grad(o, gv)),
+                      twice(oracle::conv2d_bias_grad(o, absolute(gv))), 2 * 9 * 576 + 2,
+                      DType::fp32, DType::fp32) <= 1);
+    CHECK(worst_ratio(x_slot.values(), twice(oracle::conv2d_dgrad(o, wv, gv)),
+                      twice(oracle::conv2d_dgrad(o, absolute(wv), absolute(gv))), 300, DType::fp32,
+                      DType::fp32) <= 1);
+  }
+}
+
+TEST_CASE("conv2d refuses views that do not fit, and skips what is not wanted") {
+  Scratch scratch;
+  const Array x(DType::fp32, {1, 4, 4, 2}, ones(32)), w(DType::fp32, {3, 3, 3, 2}, ones(54)),
+      dy(DType::fp32, {1, 2, 2, 3}, ones(12)), bias(DType::fp32, {2}, ones(2)),
+      integers(DType::i32, {1, 4, 4, 2});
+  Array y(DType::fp32, {1, 2, 2, 3}), wrong(DType::fp32, {1, 2, 3, 3}),
+      dw(DType::fp16, {3, 3, 3, 2}), db(DType::fp32, {2});
+  const ConstView none = ConstView::absent();
+  CHECK_THROWS_WITH_AS(conv2d_forward(Ref{}, {}, *x, *w, none, wrong.view(), scratch),
+                       "[conv2d] y of shape [1, 2, 3, 3], [1, 2, 2, 3] expected", Error);
+  CHECK_THROWS_AS(conv2d_forward(Ref{}, {}, *x, *w, *bias, y.view(), scratch), Error);
+  CHECK_THROWS_AS(conv2d_forward(Ref{}, {}, *integers, *w, none, y.view(), scratch), Error);
+  CHECK_THROWS_AS(
+      conv2d_grad_weight(Ref{}, {}, *x, *dy, Out(dw.view(), Write::accumulate), scratch), Error);
+  CHECK_THROWS_AS(conv2d_grad_input(Ref{}, {}, *x, *w, y.view(), scratch), Error);
+  CHECK_THROWS_AS(conv2d_grad_bias(Ref{}, {}, *dy, db.view(), scratch), Error);
+  conv2d_grad_input(Ref{}, {}, *dy, *w, Out(), scratch);
+  conv2d_grad_weight(Ref{}, {}, *x, *dy, Out(), scratch);
+  conv2d_grad_bias(Ref{}, {}, *dy, Out(), scratch);
+}
