@@ -1,13 +1,11 @@
 // The headers that host and device share, compiled by nvcc, with kernels that run their
 // conversions.
-#include <cuda_runtime.h>
-
 #include "kernels/base/bfloat16.h"
-#include "kernels/base/check.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/half.h"
 #include "kernels/base/target.h"
 #include "tests/device/conversions.h"
+#include "tests/device/gpu.cuh"
 
 using namespace roundoff;
 
@@ -21,34 +19,6 @@ static_assert(sizeof(Half) == 2 && sizeof(BFloat16) == 2 && size_of(DType::bf16)
 
 namespace {
 
-void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) fail("cuda", what, ": ", cudaGetErrorString(status));
-}
-
-template <class T>
-class Array {
- public:
-  explicit Array(std::size_t n) : n_(n) { check(cudaMalloc(&data_, n * sizeof(T)), "allocation"); }
-  ~Array() { cudaFree(data_); }
-  Array(const Array&) = delete;
-  Array& operator=(const Array&) = delete;
-
-  T* data() { return static_cast<T*>(data_); }
-  void fill(const std::vector<T>& from) {
-    check(cudaMemcpy(data_, from.data(), n_ * sizeof(T), cudaMemcpyHostToDevice), "copy");
-  }
-  std::vector<T> read() const {
-    std::vector<T> to(n_);
-    check(cudaMemcpy(to.data(), data_, n_ * sizeof(T), cudaMemcpyDeviceToHost), "copy");
-    return to;
-  }
-
- private:
-  void* data_ = nullptr;
-  std::size_t n_;
-};
-
-constexpr unsigned kBlock = 256;
 constexpr unsigned kPatterns = 65536;
 
 template <class T>
@@ -64,16 +34,6 @@ template <class T, class From>
 __global__ void narrow_kernel(const From* values, unsigned n, std::uint16_t* bits) {
   const unsigned i = blockIdx.x * kBlock + threadIdx.x;
   if (i < n) bits[i] = T(values[i]).bits;
-}
-
-template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), unsigned n, Arguments... arguments) {
-  if (n == 0) return;
-  void* pointers[] = {&arguments...};
-  check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3((n + kBlock - 1) / kBlock),
-                         dim3(kBlock), pointers, 0, nullptr),
-        "launch");
-  check(cudaDeviceSynchronize(), "kernel");
 }
 
 }  // namespace
@@ -99,7 +59,7 @@ std::vector<std::uint16_t> narrow_on_device(const std::vector<From>& values) {
   from.fill(values);
   Array<std::uint16_t> bits(values.size());
   const auto n = static_cast<unsigned>(values.size());
-  launch(narrow_kernel<T, From>, n, static_cast<const From*>(from.data()), n, bits.data());
+  launch(narrow_kernel<T, From>, n, from.data(), n, bits.data());
   return bits.read();
 }
 
