@@ -1,0 +1,257 @@
+#include <array>
+
+#include "kernels/elementwise/chunks.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/reduce/sum_tree.h"
+
+namespace roundoff {
+
+std::string_view name(Binary op) {
+  switch (op) {
+    case Binary::add:
+      return "add";
+    case Binary::sub:
+      return "sub";
+    case Binary::mul:
+      return "mul";
+    case Binary::div:
+      return "div";
+  }
+  return "binary";
+}
+
+Shape broadcast_shape(const Shape& a, const Shape& b, std::string_view operation) {
+  const Shape& longer = a.rank() >= b.rank() ? a : b;
+  const Shape& shorter = a.rank() >= b.rank() ? b : a;
+  Shape out = longer;
+  for (int i = 1; i <= shorter.rank(); ++i) {
+    const std::int64_t p = longer[-i];
+    const std::int64_t q = shorter[-i];
+    ROUNDOFF_CHECK(p == q || p == 1 || q == 1, operation, "shapes ", a, " and ", b,
+                   " do not broadcast: axis ", -i, " has extents ", a[-i], " and ", b[-i]);
+    out.set(-i, p == 1 ? q : p);
+  }
+  // The product of the extents must fit, and Shape checks that on construction.
+  return Shape(out.extents());
+}
+
+namespace {
+
+// The axes of the result, neighbours merged where both operands step alike. Index 0 is innermost;
+// strides are in elements, 0 along an axis that the operand is repeated along.
+struct Broadcast {
+  struct Axis {
+    std::int64_t extent = 1;
+    std::int64_t a = 0;
+    std::int64_t b = 0;
+  };
+  std::array<Axis, kMaxRank> axes{};
+  int rank = 0;
+
+  Broadcast(const Shape& a, const Shape& b, const Shape& out) {
+    std::int64_t step_a = 1;
+    std::int64_t step_b = 1;
+    for (int i = 1; i <= out.rank(); ++i) {
+      const std::int64_t extent = out[-i];
+      const std::int64_t extent_a = i <= a.rank() ? a[-i] : 1;
+      const std::int64_t extent_b = i <= b.rank() ? b[-i] : 1;
+      if (extent != 1) {
+        const bool repeat_a = extent_a == 1;
+        const bool repeat_b = extent_b == 1;
+        Axis* last = rank == 0 ? nullptr : &axes[static_cast<std::size_t>(rank - 1)];
+        if (last != nullptr && (last->a == 0) == repeat_a && (last->b == 0) == repeat_b)
+          last->extent *= extent;
+        else
+          axes[static_cast<std::size_t>(rank++)] = {extent, repeat_a ? 0 : step_a,
+                                                    repeat_b ? 0 : step_b};
+      }
+      step_a *= extent_a;
+      step_b *= extent_b;
+    }
+    if (rank == 0) axes[static_cast<std::size_t>(rank++)] = {1, 0, 0};
+  }
+
+  const Axis& inner() const { return axes[0]; }
+  // Offsets into a and b of the element at `offset` of the result.
+  void locate(std::int64_t offset, std::int64_t& a, std::int64_t& b) const {
+    a = b = 0;
+    for (int i = 0; i < rank; ++i) {
+      const Axis& axis = axes[static_cast<std::size_t>(i)];
+      const std::int64_t index = i + 1 == rank ? offset : offset % axis.extent;
+      a += index * axis.a;
+      b += index * axis.b;
+      offset /= axis.extent;
+    }
+  }
+};
+
+// n elements of an operand, as T; one element n times where it is repeated.
+template <class T>
+const T* load_repeated(const ConstView& v, std::int64_t offset, bool repeat, std::int64_t n,
+                       T* buffer) {
+  if (!repeat) return detail::load(v, offset, n, buffer);
+  T value;
+  const T* x = detail::load(v, offset, 1, &value);
+  std::fill_n(buffer, n, *x);
+  return buffer;
+}
+
+// f over runs of the result within its innermost axis: f(offset, offset in a, offset in b, n).
+template <class F>
+void for_each_run(const Broadcast& plan, std::int64_t numel, F f) {
+  const std::int64_t extent = plan.inner().extent;
+  for (std::int64_t row = 0; row < numel; row += extent) {
+    std::int64_t a = 0;
+    std::int64_t b = 0;
+    plan.locate(row, a, b);
+    for (std::int64_t i = 0; i < extent; i += detail::kChunk)
+      f(row + i, a + i * plan.inner().a, b + i * plan.inner().b,
+        std::min(detail::kChunk, extent - i));
+  }
+}
+
+template <class T, class F>
+void broadcast_map(const Broadcast& plan, const ConstView& a, const ConstView& b, const Out& y,
+                   F f) {
+  T in_a[detail::kChunk];
+  T in_b[detail::kChunk];
+  T out[detail::kChunk];
+  const bool repeat_a = plan.inner().a == 0;
+  const bool repeat_b = plan.inner().b == 0;
+  const bool direct = y.view.dtype == dtype_of<T> && y.write == Write::overwrite;
+  for_each_run(plan, y.view.numel(),
+               [&](std::int64_t at, std::int64_t ia, std::int64_t ib, std::int64_t n) {
+                 const T* as = load_repeated(a, ia, repeat_a, n, in_a);
+                 const T* bs = load_repeated(b, ib, repeat_b, n, in_b);
+                 T* ys = direct ? y.view.as<T>() + at : out;
+                 for (std::int64_t i = 0; i < n; ++i) ys[i] = f(as[i], bs[i]);
+                 if (!direct) narrow(out, n, y, at);
+               });
+}
+
+template <class T, class F>
+void forward(const ConstView& a, const ConstView& b, const Out& y, F f) {
+  if (a.shape == b.shape) return detail::map<T>(a, b, y, f);
+  if (y.view.numel() == 0) return;
+  broadcast_map<T>(Broadcast(a.shape, b.shape, y.view.shape), a, b, y, f);
+}
+
+// Which axes of `out` an operand of shape `in` was repeated along.
+std::uint32_t repeated_axes(const Shape& in, const Shape& out) {
+  std::uint32_t axes = 0;
+  for (int i = 1; i <= out.rank(); ++i)
+    if (out[-i] != 1 && (i > in.rank() || in[-i] == 1)) axes |= 1U << (out.rank() - i);
+  return axes;
+}
+
+enum class Reads { neither, a, b, both };
+
+// grad = sum over the repeated axes of f(dy, a, b). An operand that f does not read may be without
+// data.
+template <class T, Reads kReads, class F>
+void gradient(const Broadcast& plan, const ConstView& a, const ConstView& b, const ConstView& dy,
+              const Out& grad, F f) {
+  if (!grad.wanted) return;
+  T in_a[detail::kChunk];
+  T in_b[detail::kChunk];
+  const bool repeat_a = plan.inner().a == 0;
+  const bool repeat_b = plan.inner().b == 0;
+  const auto load = [&](std::int64_t at, std::int64_t n, T* buffer) -> const T* {
+    const T* g = detail::load(dy, at, n, buffer);
+    if constexpr (kReads != Reads::neither) {
+      // A run of the reduction may cross the plan's innermost axis.
+      std::int64_t m = 0;
+      for (std::int64_t done = 0; done < n; done += m) {
+        const std::int64_t extent = plan.inner().extent;
+        m = std::min(n - done, extent - (at + done) % extent);
+        std::int64_t ia = 0;
+        std::int64_t ib = 0;
+        plan.locate(at + done, ia, ib);
+        const T* as = g;
+        const T* bs = g;
+        if constexpr (kReads != Reads::b) as = load_repeated(a, ia, repeat_a, m, in_a);
+        if constexpr (kReads != Reads::a) bs = load_repeated(b, ib, repeat_b, m, in_b);
+        for (std::int64_t i = 0; i < m; ++i) buffer[done + i] = f(g[done + i], as[i], bs[i]);
+      }
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) buffer[i] = f(g[i], T(0), T(0));
+    }
+    return buffer;
+  };
+  const std::uint32_t axes = repeated_axes(grad.view.shape, dy.shape);
+  if (axes == 0) {
+    T buffer[detail::kChunk];
+    for_each_run(plan, dy.numel(),
+                 [&](std::int64_t at, std::int64_t, std::int64_t, std::int64_t n) {
+                   narrow(load(at, n, buffer), n, grad, at);
+                 });
+    return;
+  }
+  detail::reduce_sum<T>(
+      detail::ReduceGeometry(dy.shape, axes), load,
+      [&](const T* sums, std::int64_t n, std::int64_t at) { narrow(sums, n, grad, at); });
+}
+
+template <class T>
+void backward(Binary op, const ConstView& a, const ConstView& b, const ConstView& dy, const Out& da,
+              const Out& db) {
+  const Broadcast plan(a.shape, b.shape, dy.shape);
+  const auto pass = [](T g, T, T) { return g; };
+  switch (op) {
+    case Binary::add:
+      gradient<T, Reads::neither>(plan, a, b, dy, da, pass);
+      gradient<T, Reads::neither>(plan, a, b, dy, db, pass);
+      return;
+    case Binary::sub:
+      gradient<T, Reads::neither>(plan, a, b, dy, da, pass);
+      gradient<T, Reads::neither>(plan, a, b, dy, db, [](T g, T, T) { return -g; });
+      return;
+    case Binary::mul:
+      gradient<T, Reads::b>(plan, a, b, dy, da, [](T g, T, T y) { return g * y; });
+      gradient<T, Reads::a>(plan, a, b, dy, db, [](T g, T x, T) { return g * x; });
+      return;
+    case Binary::div:
+      gradient<T, Reads::b>(plan, a, b, dy, da, [](T g, T, T y) { return g / y; });
+      gradient<T, Reads::both>(plan, a, b, dy, db, [](T g, T x, T y) { return -g * (x / y) / y; });
+      return;
+  }
+}
+
+}  // namespace
+
+void binary_forward(Ref, const BinaryParams& params, const ConstView& a, const ConstView& b,
+                    const Out& y) {
+  if (!y.wanted) return;
+  const std::string_view op = name(params.op);
+  detail::check_floating(a, op, "a");
+  detail::check_floating(b, op, "b");
+  detail::check_out(y, broadcast_shape(a.shape, b.shape, op), op, "y");
+  detail::with_arithmetic(detail::wants_fp64(params.accumulator, a, b), [&]<class T>(T) {
+    switch (params.op) {
+      case Binary::add:
+        return forward<T>(a, b, y, [](T p, T q) { return p + q; });
+      case Binary::sub:
+        return forward<T>(a, b, y, [](T p, T q) { return p - q; });
+      case Binary::mul:
+        return forward<T>(a, b, y, [](T p, T q) { return p * q; });
+      case Binary::div:
+        return forward<T>(a, b, y, [](T p, T q) { return p / q; });
+    }
+  });
+}
+
+void binary_backward(Ref, const BinaryParams& params, const ConstView& a, const ConstView& b,
+                     const ConstView& dy, const Out& da, const Out& db) {
+  const std::string_view op = name(params.op);
+  detail::check_floating(a, op, "a");
+  detail::check_floating(b, op, "b");
+  detail::check_floating(dy, op, "dy");
+  const Shape shape = broadcast_shape(a.shape, b.shape, op);
+  ROUNDOFF_CHECK(dy.shape == shape, op, "dy has shape ", dy.shape, ", expected ", shape);
+  detail::check_out(da, a.shape, op, "da");
+  detail::check_out(db, b.shape, op, "db");
+  detail::with_arithmetic(detail::wants_fp64(params.accumulator, a, b, dy),
+                          [&]<class T>(T) { backward<T>(params.op, a, b, dy, da, db); });
+}
+
+}  // namespace roundoff

@@ -1,0 +1,140 @@
+#include <cmath>
+#include <numbers>
+
+#include "kernels/elementwise/chunks.h"
+#include "kernels/elementwise/elementwise.h"
+
+namespace roundoff {
+
+std::string_view name(Unary op) {
+  switch (op) {
+    case Unary::relu:
+      return "relu";
+    case Unary::gelu:
+    case Unary::gelu_tanh:
+      return "gelu";
+    case Unary::tanh:
+      return "tanh";
+    case Unary::sigmoid:
+      return "sigmoid";
+    case Unary::exp:
+      return "exp";
+    case Unary::log:
+      return "log";
+  }
+  return "unary";
+}
+
+namespace {
+
+// Phi(x), the standard normal distribution function.
+template <class T>
+T normal_cdf(T x) {
+  return T(0.5) * std::erfc(-x * T(1 / std::numbers::sqrt2));
+}
+
+// Where the weight has underflowed to 0, x = -inf gives the limit 0 and not inf * 0.
+template <class T>
+T weighted(T x, T weight) {
+  return weight == T(0) ? std::copysign(T(0), x) : x * weight;
+}
+
+template <class T>
+T gelu_tanh_argument(T x) {
+  return T(std::numbers::sqrt2 * std::numbers::inv_sqrtpi) * (x + T(0.044715) * x * x * x);
+}
+
+template <class T>
+T sigmoid(T x) {
+  const T e = std::exp(-std::abs(x));
+  return x < T(0) ? e / (T(1) + e) : T(1) / (T(1) + e);
+}
+
+// (1 + tanh(u)) / 2, without the cancellation at u < 0.
+template <class T>
+T half_one_plus_tanh(T u) {
+  return sigmoid(u + u);
+}
+
+template <class T>
+void forward(Unary op, const ConstView& x, const Out& y) {
+  using detail::map;
+  switch (op) {
+    case Unary::relu:
+      return map<T>(x, y, [](T v) { return v <= T(0) ? T(0) : v; });
+    case Unary::gelu:
+      return map<T>(x, y, [](T v) { return weighted(v, normal_cdf(v)); });
+    case Unary::gelu_tanh:
+      return map<T>(x, y,
+                    [](T v) { return weighted(v, half_one_plus_tanh(gelu_tanh_argument(v))); });
+    case Unary::tanh:
+      return map<T>(x, y, [](T v) { return std::tanh(v); });
+    case Unary::sigmoid:
+      return map<T>(x, y, [](T v) { return sigmoid(v); });
+    case Unary::exp:
+      return map<T>(x, y, [](T v) { return std::exp(v); });
+    case Unary::log:
+      return map<T>(x, y, [](T v) { return std::log(v); });
+  }
+}
+
+template <class T>
+T gelu_slope(T x) {
+  const T density = T(std::numbers::inv_sqrtpi / std::numbers::sqrt2) * std::exp(T(-0.5) * x * x);
+  return normal_cdf(x) + weighted(x, density);
+}
+
+// s = sigmoid(2u): y = x s and y' = s + 2 x s (1 - s) u'.
+template <class T>
+T gelu_tanh_slope(T x) {
+  const T u = gelu_tanh_argument(x);
+  const T s = half_one_plus_tanh(u);
+  const T du = T(std::numbers::sqrt2 * std::numbers::inv_sqrtpi) * (T(1) + T(3 * 0.044715) * x * x);
+  const T product = s * half_one_plus_tanh(-u);
+  return s + (product == T(0) ? T(0) : T(2) * product * x * du);
+}
+
+template <class T>
+void backward(Unary op, const ConstView& saved, const ConstView& dy, const Out& dx) {
+  using detail::map;
+  switch (op) {
+    case Unary::relu:
+      return map<T>(saved, dy, dx, [](T y, T g) { return y <= T(0) ? T(0) : g; });
+    case Unary::gelu:
+      return map<T>(saved, dy, dx, [](T x, T g) { return g * gelu_slope(x); });
+    case Unary::gelu_tanh:
+      return map<T>(saved, dy, dx, [](T x, T g) { return g * gelu_tanh_slope(x); });
+    case Unary::tanh:
+      return map<T>(saved, dy, dx, [](T y, T g) { return g * ((T(1) - y) * (T(1) + y)); });
+    case Unary::sigmoid:
+      return map<T>(saved, dy, dx, [](T y, T g) { return g * (y * (T(1) - y)); });
+    case Unary::exp:
+      return map<T>(saved, dy, dx, [](T y, T g) { return g * y; });
+    case Unary::log:
+      return map<T>(saved, dy, dx, [](T x, T g) { return g / x; });
+  }
+}
+
+}  // namespace
+
+void unary_forward(Ref, const UnaryParams& params, const ConstView& x, const Out& y) {
+  if (!y.wanted) return;
+  detail::check_floating(x, name(params.op), "x");
+  detail::check_out(y, x.shape, name(params.op), "y");
+  detail::with_arithmetic(detail::wants_fp64(params.accumulator, x),
+                          [&]<class T>(T) { forward<T>(params.op, x, y); });
+}
+
+void unary_backward(Ref, const UnaryParams& params, const ConstView& saved, const ConstView& dy,
+                    const Out& dx) {
+  if (!dx.wanted) return;
+  detail::check_floating(saved, name(params.op), saves_input(params.op) ? "x" : "y");
+  detail::check_floating(dy, name(params.op), "dy");
+  ROUNDOFF_CHECK(dy.shape == saved.shape, name(params.op), "dy has shape ", dy.shape, ", expected ",
+                 saved.shape);
+  detail::check_out(dx, saved.shape, name(params.op), "dx");
+  detail::with_arithmetic(detail::wants_fp64(params.accumulator, saved, dy),
+                          [&]<class T>(T) { backward<T>(params.op, saved, dy, dx); });
+}
+
+}  // namespace roundoff

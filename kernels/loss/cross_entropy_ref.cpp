@@ -1,0 +1,328 @@
+#include <cmath>
+#include <limits>
+
+#include "kernels/elementwise/chunks.h"
+#include "kernels/loss/cross_entropy.h"
+#include "kernels/reduce/sum_tree.h"
+
+namespace roundoff {
+
+namespace {
+
+constexpr std::string_view kName = "cross_entropy";
+
+struct Problem {
+  std::int64_t rows = 0;
+  std::int64_t classes = 0;
+  bool soft = false;  // the targets are probabilities
+};
+
+std::int64_t label_at(const ConstView& target, std::int64_t row) {
+  switch (target.dtype) {
+    case DType::i64:
+      return target.as<std::int64_t>()[row];
+    case DType::i32:
+      return target.as<std::int32_t>()[row];
+    default:
+      return target.as<std::uint8_t>()[row];
+  }
+}
+
+Shape leading(const Shape& shape) {
+  return Shape(shape.extents().first(static_cast<std::size_t>(shape.rank() - 1)));
+}
+
+Problem check(const CrossEntropyParams& params, const ConstView& logits, const ConstView& target,
+              const ConstView& weight) {
+  detail::check_floating(logits, kName, "logits");
+  ROUNDOFF_CHECK(logits.shape.rank() >= 1, kName,
+                 "logits are a scalar, at least a class axis expected");
+  ROUNDOFF_CHECK(params.label_smoothing >= 0 && params.label_smoothing <= 1, kName,
+                 "label smoothing is ", params.label_smoothing, ", expected a value in [0, 1]");
+  Problem p;
+  p.classes = logits.shape[-1];
+  const Shape batch = leading(logits.shape);
+  p.rows = batch.numel();
+  p.soft = is_floating(target.dtype);
+  if (p.soft)
+    ROUNDOFF_CHECK(target.shape == logits.shape, kName, "target probabilities have shape ",
+                   target.shape, ", logits ", logits.shape);
+  else
+    ROUNDOFF_CHECK(target.shape == batch, kName, "labels have shape ", target.shape, ", logits ",
+                   logits.shape, " expect ", batch);
+  if (weight.present) {
+    detail::check_floating(weight, kName, "weight");
+    ROUNDOFF_CHECK(weight.shape == Shape{p.classes}, kName, "class weights have shape ",
+                   weight.shape, ", ", p.classes, " classes expected");
+    for (std::int64_t c = 0; c < p.classes; ++c) {
+      double value = 0;
+      widen(weight, c, 1, &value);
+      ROUNDOFF_CHECK(std::isfinite(value) && value >= 0, kName, "weight of class ", c, " is ",
+                     value, ", expected a finite value >= 0");
+    }
+  }
+  if (!p.soft)
+    for (std::int64_t i = 0; i < p.rows; ++i) {
+      const std::int64_t t = label_at(target, i);
+      ROUNDOFF_CHECK(t == params.ignore_index || (t >= 0 && t < p.classes), kName, "row ", i,
+                     " has label ", t, ", expected 0 to ", p.classes - 1, " or ignore_index ",
+                     params.ignore_index);
+    }
+  return p;
+}
+
+// Class weights as T, 1 where there are none.
+template <class T>
+const T* load_weights(const ConstView& weight, std::int64_t offset, std::int64_t n, T* buffer) {
+  if (weight.present) return detail::load(weight, offset, n, buffer);
+  std::fill_n(buffer, n, T(1));
+  return buffer;
+}
+template <class T>
+T weight_of(const ConstView& weight, std::int64_t c) {
+  T buffer;
+  return *load_weights(weight, c, 1, &buffer);
+}
+
+// A NaN need not win here: it makes the sum of exponentials NaN.
+template <class T>
+T row_maximum(const ConstView& logits, std::int64_t at, std::int64_t n) {
+  T buffer[detail::kChunk];
+  T lanes[detail::kLanes];
+  std::fill_n(lanes, detail::kLanes, -std::numeric_limits<T>::infinity());
+  for (std::int64_t i = 0; i < n; i += detail::kChunk) {
+    const std::int64_t m = std::min(detail::kChunk, n - i);
+    const T* x = detail::load(logits, at + i, m, buffer);
+    std::int64_t k = 0;
+    for (; k + detail::kLanes <= m; k += detail::kLanes)
+      for (int j = 0; j < detail::kLanes; ++j) lanes[j] = x[k + j] > lanes[j] ? x[k + j] : lanes[j];
+    for (int j = 0; k + j < m; ++j) lanes[j] = x[k + j] > lanes[j] ? x[k + j] : lanes[j];
+  }
+  return *std::max_element(lanes, lanes + detail::kLanes);
+}
+
+template <class T>
+struct RowStats {
+  T max;
+  T sum;
+};
+
+template <class T>
+RowStats<T> row_stats_of(const ConstView& logits, std::int64_t at, std::int64_t n) {
+  const T max = row_maximum<T>(logits, at, n);
+  const T sum =
+      detail::sum_contiguous<T>(n, [&](std::int64_t i, std::int64_t m, T* buffer) -> const T* {
+        const T* x = detail::load(logits, at + i, m, buffer);
+        for (std::int64_t j = 0; j < m; ++j) buffer[j] = std::exp(x[j] - max);
+        return buffer;
+      });
+  return {max, sum};
+}
+
+// sum_c q_c w_c (log s - (x_c - max)); q(i, m, buffer) gives the q_c as T.
+template <class T, class Load>
+T expected_loss(const ConstView& logits, const ConstView& weight, std::int64_t at, std::int64_t n,
+                const RowStats<T>& row, Load q) {
+  const T log_sum = std::log(row.sum);
+  T q_buffer[detail::kLeaf];
+  T x_buffer[detail::kLeaf];
+  return detail::sum_contiguous<T>(n, [&](std::int64_t i, std::int64_t m, T* buffer) -> const T* {
+    const T* x = detail::load(logits, at + i, m, x_buffer);
+    const T* qs = q(i, m, q_buffer);
+    const T* w = load_weights(weight, i, m, buffer);
+    for (std::int64_t j = 0; j < m; ++j) {
+      const T factor = w[j] * qs[j];
+      // A class of probability 0 counts as 0 even where log p is -inf.
+      buffer[j] = factor == T(0) ? T(0) : factor * (log_sum - (x[j] - row.max));
+    }
+    return buffer;
+  });
+}
+
+// Smoothed probabilities of a row: (1 - e) q + e / C.
+template <class T>
+struct SoftTarget {
+  const ConstView& target;
+  std::int64_t at;
+  T keep;     // 1 - e
+  T uniform;  // e / C
+  const T* operator()(std::int64_t i, std::int64_t m, T* buffer) const {
+    const T* q = detail::load(target, at + i, m, buffer);
+    for (std::int64_t j = 0; j < m; ++j) buffer[j] = keep * q[j] + uniform;
+    return buffer;
+  }
+};
+
+void put(double value, const Out& out, std::int64_t at) {
+  if (out.wanted) narrow(&value, 1, out, at);
+}
+
+template <class T>
+T uniform_share(const CrossEntropyParams& params, const Problem& p) {
+  return p.classes == 0 ? T(0)
+                        : static_cast<T>(params.label_smoothing / static_cast<double>(p.classes));
+}
+
+template <class T>
+void forward(const CrossEntropyParams& params, const Problem& p, const ConstView& logits,
+             const ConstView& target, const ConstView& weight, const Out& loss, const Out& valid,
+             const Out& stats) {
+  const T keep = static_cast<T>(1 - params.label_smoothing);
+  const T uniform = uniform_share<T>(params, p);
+  double total = 0;
+  double divisor = 0;
+  for (std::int64_t i = 0; i < p.rows; ++i) {
+    const std::int64_t at = i * p.classes;
+    const std::int64_t t = p.soft ? 0 : label_at(target, i);
+    RowStats<T> row{T(0), T(1)};
+    T value = T(0);
+    if (p.soft || t != params.ignore_index) {
+      row = row_stats_of<T>(logits, at, p.classes);
+      if (p.soft) {
+        value = expected_loss(logits, weight, at, p.classes, row,
+                              SoftTarget<T>{target, at, keep, uniform});
+        divisor += 1;
+      } else {
+        const T w = weight_of<T>(weight, t);
+        T x;
+        const T shifted = *detail::load(logits, at + t, 1, &x) - row.max;
+        const T factor = keep * w;
+        if (factor != T(0)) value = factor * (std::log(row.sum) - shifted);
+        if (uniform != T(0))
+          value += uniform * expected_loss(logits, weight, at, p.classes, row,
+                                           [](std::int64_t, std::int64_t m, T* buffer) {
+                                             std::fill_n(buffer, m, T(1));
+                                             return static_cast<const T*>(buffer);
+                                           });
+        divisor += static_cast<double>(w);
+      }
+    }
+    if (stats.wanted) {
+      const T pair[2] = {row.max, row.sum};
+      narrow(pair, 2, stats, 2 * i);
+    }
+    if (params.reduction == Reduction::none)
+      put(static_cast<double>(value), loss, i);
+    else
+      total += static_cast<double>(value);
+  }
+  if (params.reduction == Reduction::sum) put(total, loss, 0);
+  if (params.reduction == Reduction::mean) put(divisor == 0 ? 0 : total / divisor, loss, 0);
+  put(divisor, valid, 0);
+}
+
+template <class T>
+void backward(const CrossEntropyParams& params, const Problem& p, const ConstView& logits,
+              const ConstView& target, const ConstView& weight, const ConstView& valid,
+              const ConstView& stats, const ConstView& dloss, const Out& dlogits) {
+  using detail::kChunk;
+  const T keep = static_cast<T>(1 - params.label_smoothing);
+  const T uniform = uniform_share<T>(params, p);
+  T seed = T(0);
+  bool none_valid = false;
+  if (params.reduction != Reduction::none) widen(dloss, 0, 1, &seed);
+  if (params.reduction == Reduction::mean) {
+    T divisor;
+    widen(valid, 0, 1, &divisor);
+    none_valid = divisor == T(0);
+    seed /= divisor;
+  }
+  T weight_sum = T(0);
+  if (!p.soft && uniform != T(0))
+    weight_sum = detail::sum_contiguous<T>(
+        p.classes, [&](std::int64_t i, std::int64_t m, T* buffer) -> const T* {
+          return load_weights(weight, i, m, buffer);
+        });
+  T x_buffer[kChunk];
+  T w_buffer[kChunk];
+  T q_buffer[kChunk];
+  T out[kChunk];
+  for (std::int64_t row = 0; row < p.rows; ++row) {
+    const std::int64_t at = row * p.classes;
+    const std::int64_t t = p.soft ? -1 : label_at(target, row);
+    const bool counts = !none_valid && (p.soft || t != params.ignore_index);
+    if (params.reduction == Reduction::none) widen(dloss, row, 1, &seed);
+    T pair[2];
+    widen(stats, 2 * row, 2, pair);
+    const SoftTarget<T> soft{target, at, keep, uniform};
+    T mass = T(0);  // what the softmax is multiplied by: sum_c w_c q_c
+    if (counts && p.soft)
+      mass = detail::sum_contiguous<T>(p.classes,
+                                       [&](std::int64_t i, std::int64_t m, T* buffer) -> const T* {
+                                         const T* q = soft(i, m, buffer);
+                                         const T* w = load_weights(weight, i, m, w_buffer);
+                                         for (std::int64_t j = 0; j < m; ++j)
+                                           buffer[j] = q[j] * w[j];
+                                         return buffer;
+                                       });
+    T on_target = T(0);
+    if (counts && !p.soft) {
+      on_target = keep * weight_of<T>(weight, t);
+      mass = on_target + uniform * weight_sum;
+    }
+    for (std::int64_t i = 0; i < p.classes; i += kChunk) {
+      const std::int64_t m = std::min(kChunk, p.classes - i);
+      if (!counts) {
+        std::fill_n(out, m, T(0));
+      } else {
+        const T* x = detail::load(logits, at + i, m, x_buffer);
+        for (std::int64_t j = 0; j < m; ++j) out[j] = mass * (std::exp(x[j] - pair[0]) / pair[1]);
+        if (p.soft) {
+          const T* q = soft(i, m, q_buffer);
+          const T* w = load_weights(weight, i, m, w_buffer);
+          for (std::int64_t j = 0; j < m; ++j) out[j] -= w[j] * q[j];
+        } else {
+          if (uniform != T(0)) {
+            const T* w = load_weights(weight, i, m, w_buffer);
+            for (std::int64_t j = 0; j < m; ++j) out[j] -= uniform * w[j];
+          }
+          if (t >= i && t < i + m) out[t - i] -= on_target;
+        }
+        for (std::int64_t j = 0; j < m; ++j) out[j] *= seed;
+      }
+      narrow(out, m, dlogits, at + i);
+    }
+  }
+}
+
+}  // namespace
+
+void cross_entropy_forward(Ref, const CrossEntropyParams& params, const ConstView& logits,
+                           const ConstView& target, const ConstView& weight, const Out& loss,
+                           const Out& valid, const Out& row_stats) {
+  const Problem p = check(params, logits, target, weight);
+  const Shape batch = leading(logits.shape);
+  detail::check_out(loss, params.reduction == Reduction::none ? batch : Shape{}, kName, "loss");
+  detail::check_out(valid, Shape{}, kName, "valid");
+  detail::check_out(row_stats, Shape{p.rows, 2}, kName, "row_stats");
+  const DType stats = row_stats_dtype(params.accumulator, logits.dtype);
+  ROUNDOFF_CHECK(!row_stats.wanted || row_stats.view.dtype == stats, kName, "row_stats is ",
+                 name(row_stats.view.dtype), ", expected ", name(stats));
+  detail::with_arithmetic(stats == DType::fp64, [&]<class T>(T) {
+    forward<T>(params, p, logits, target, weight, loss, valid, row_stats);
+  });
+}
+
+void cross_entropy_backward(Ref, const CrossEntropyParams& params, const ConstView& logits,
+                            const ConstView& target, const ConstView& weight,
+                            const ConstView& valid, const ConstView& row_stats,
+                            const ConstView& dloss, const Out& dlogits) {
+  if (!dlogits.wanted) return;
+  const Problem p = check(params, logits, target, weight);
+  const Shape expected = params.reduction == Reduction::none ? leading(logits.shape) : Shape{};
+  detail::check_floating(dloss, kName, "dloss");
+  ROUNDOFF_CHECK(dloss.shape == expected, kName, "dloss has shape ", dloss.shape, ", expected ",
+                 expected);
+  ROUNDOFF_CHECK(params.reduction != Reduction::mean || valid.numel() == 1, kName,
+                 "valid has shape ", valid.shape, ", a scalar expected");
+  const DType stats = row_stats_dtype(params.accumulator, logits.dtype);
+  ROUNDOFF_CHECK(row_stats.dtype == stats && row_stats.shape == (Shape{p.rows, 2}), kName,
+                 "row_stats is ", name(row_stats.dtype), " of shape ", row_stats.shape,
+                 ", expected ", name(stats), " [", p.rows, ", 2]");
+  detail::check_out(dlogits, logits.shape, kName, "dlogits");
+  detail::with_arithmetic(stats == DType::fp64, [&]<class T>(T) {
+    backward<T>(params, p, logits, target, weight, valid, row_stats, dloss, dlogits);
+  });
+}
+
+}  // namespace roundoff
