@@ -41,6 +41,8 @@ class Context {
   // Dropout drops, BatchNorm normalises by the batch.
   bool training = true;
   RngKey rng;
+  // Told of every node where set; not owned.
+  NodeObserver* observer = nullptr;
 };
 
 // Sets a field for a scope, and puts it back however the scope ends.

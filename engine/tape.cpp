@@ -104,6 +104,8 @@ void Tape::run_backward(Context& context, bool retain) {
     if (reached) {
       context.allocator.set_node(node.operation->name);
       BackwardFrame frame(context, *this, node);
+      if (context.observer != nullptr && frame.has_grad_out(0))
+        context.observer->runs_backward(static_cast<std::int64_t>(i), node, frame.grad_out(0));
       node.operation->backward(frame);
     }
     for (int j = 0; j < node.outputs; ++j) {
@@ -220,6 +222,12 @@ std::array<Tensor, kMaxOutputs> apply(Context& context, const Operation& operati
       node.output[i] = tape.new_value(out.shape(), out.dtype());
       out.set_value({tape.generation_, node.output[i]});
     }
+  }
+  if (context.observer != nullptr) {
+    const std::int64_t index =
+        frame.recording_ ? static_cast<std::int64_t>(tape.node_count_) - 1 : -1;
+    context.observer->ran_forward(index, operation, {frame.in_.data(), inputs.size()},
+                                  {frame.out_.data(), static_cast<std::size_t>(frame.outputs_)});
   }
   return std::move(frame.out_);
 }

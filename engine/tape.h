@@ -68,6 +68,17 @@ struct Value {
   std::shared_ptr<Leaf> leaf;
 };
 
+// Watches a context's nodes as they run: for probes, self tests and people who look.
+class NodeObserver {
+ public:
+  virtual ~NodeObserver() = default;
+  // After a node ran forward; `index` is its place on the tape, -1 where nothing was recorded.
+  virtual void ran_forward(std::int64_t index, const Operation& operation,
+                           std::span<const Tensor> inputs, std::span<const Tensor> outputs) = 0;
+  // Before a node runs backward: the gradient of its first output.
+  virtual void runs_backward(std::int64_t index, const Node& node, const Tensor& gradient) = 0;
+};
+
 class Tape {
  public:
   Tape();

@@ -34,11 +34,11 @@ StepResult accumulate_window(Context& context, Model& model, std::span<const Mic
     if (valid_weight(micro.labels, loss_settings) == 0) continue;
     context.rng.sample0 = micro.sample0;
     const Tensor logits = model.forward(context, micro.x);
-    const CrossEntropy loss = cross_entropy(context, logits, micro.labels,
-                                            {.weight = loss_settings.class_weights,
-                                             .ignore_index = loss_settings.ignore_index,
-                                             .label_smoothing = loss_settings.label_smoothing,
-                                             .reduction = Reduction::sum});
+    const CrossEntropyResult loss = cross_entropy(context, logits, micro.labels,
+                                                  {.ignore_index = loss_settings.ignore_index,
+                                                   .label_smoothing = loss_settings.label_smoothing,
+                                                   .reduction = Reduction::sum},
+                                                  loss_settings.class_weights);
     context.tape.backward(context, loss.loss, seed / result.valid);
     context.tape.clear();
     result.loss += loss.loss.item() / result.valid;

@@ -1,0 +1,162 @@
+#include "models/self_test.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "models/evaluate.h"
+#include "models/train_step.h"
+
+namespace roundoff {
+
+namespace {
+
+Tensor rows(const Tensor& x, std::int64_t begin, std::int64_t n) {
+  Shape shape = x.shape();
+  const std::int64_t stride = shape[0] == 0 ? 0 : x.numel() / shape[0];
+  shape.set(0, n);
+  return x.slice(begin * stride, shape);
+}
+
+// Adds up |gradient| (u |value| + eta) over the outputs of operations that round to 16 bit.
+class RoundingObserver : public NodeObserver {
+ public:
+  RoundingObserver(double u, double eta, const Autocast& autocast)
+      : u_(u), eta_(eta), autocast_(autocast) {}
+
+  void ran_forward(std::int64_t index, const Operation& operation, std::span<const Tensor>,
+                   std::span<const Tensor> outputs) override {
+    if (index < 0) return;
+    outputs_.resize(static_cast<std::size_t>(index) + 1);
+    const auto target = autocast_.target(operation.name, operation.cast_class);
+    const bool rounds = !target || is_16bit(*target);
+    outputs_.back() = rounds ? outputs[0] : Tensor();
+  }
+  void runs_backward(std::int64_t index, const Node&, const Tensor& gradient) override {
+    const Tensor& value = outputs_[static_cast<std::size_t>(index)];
+    if (value.defined()) add(value, gradient);
+  }
+  void add(const Tensor& value, const Tensor& gradient) {
+    for (std::int64_t i = 0; i < value.numel(); ++i)
+      sum_ += std::abs(gradient.at(i)) * (u_ * std::abs(value.at(i)) + eta_);
+  }
+  double take() { return std::exchange(sum_, 0.0); }
+  void forget() { outputs_.clear(); }
+
+ private:
+  double u_;
+  double eta_;
+  const Autocast& autocast_;
+  std::vector<Tensor> outputs_;
+  double sum_ = 0;
+};
+
+}  // namespace
+
+std::string AmpCheckResult::text() const {
+  return concat(
+      holds ? "16-bit predictions agree with fp32" : "16-bit predictions differ from fp32",
+      ": logit ", logit, " of sample ", sample, " is ", value, ", fp32 gives ", reference,
+      ", bound ", bound, " (derived; ", samples, " samples, largest difference ", worst_ratio,
+      " of its bound)");
+}
+
+AmpCheckResult amp_check(Context& context, Model& model, const Tensor& x, std::int64_t samples) {
+  const DType low = context.autocast.low;
+  ROUNDOFF_CHECK(is_16bit(low), "amp-check", "the context computes in fp32; nothing to compare");
+  const Scoped<bool> evaluation(context.training, false);
+  const double u = low == DType::fp16 ? 0x1p-11 : 0x1p-8;
+  const double eta = low == DType::fp16 ? 0x1p-25 : 0x1p-134;
+  const Autocast mixed = context.autocast;
+  AmpCheckResult result;
+  result.samples = std::min(samples, x.shape().rank() == 0 ? 0 : x.shape()[0]);
+  RoundingObserver observer(u, eta, mixed);
+  for (std::int64_t s = 0; s < result.samples; ++s) {
+    const Tensor sample = rows(x, s, 1);
+    std::vector<double> low_logits;
+    {
+      const NoGrad no_grad(context);
+      low_logits = model.forward(context, sample).to_vector();
+    }
+    const AutocastScope off(context, DType::fp32);
+    const Scoped<NodeObserver*> observed(context.observer, &observer);
+    const Tensor input = make_leaf(context.allocator, sample, "input");
+    const Tensor logits = model.forward(context, input);
+    for (std::int64_t j = 0; j < logits.numel(); ++j) {
+      std::vector<double> one_hot(static_cast<std::size_t>(logits.numel()));
+      one_hot[static_cast<std::size_t>(j)] = 1;
+      context.tape.backward(context, logits,
+                            Tensor::from(context.allocator, one_hot, logits.shape(), DType::fp32),
+                            /*retain=*/true);
+      observer.add(input, input.leaf()->grad);
+      for (const ParameterEntry& entry : model.parameters().entries())
+        if (entry.tensor.leaf()->has_grad) observer.add(entry.tensor, entry.tensor.leaf()->grad);
+      model.parameters().zero_grad();
+      input.leaf()->zero_grad();
+      const double bound = 2 * observer.take();
+      const double reference = logits.at(j);
+      const double value = low_logits[static_cast<std::size_t>(j)];
+      const double difference = std::abs(value - reference);
+      const bool broken = std::isfinite(reference) && !std::isfinite(value);
+      const double ratio = broken                                     ? HUGE_VAL
+                           : difference == 0 || std::isnan(reference) ? 0
+                                                                      : difference / bound;
+      if (ratio > result.worst_ratio || (s == 0 && j == 0)) {
+        result.worst_ratio = ratio;
+        result.sample = s;
+        result.logit = j;
+        result.reference = reference;
+        result.value = value;
+        result.bound = bound;
+      }
+    }
+    context.tape.clear();
+    observer.forget();
+  }
+  result.holds = result.worst_ratio <= 1;
+  return result;
+}
+
+double accumulate_gradients(Context& context, Model& model, const Tensor& x, const Tensor& labels,
+                            std::int64_t micro_batches) {
+  const std::int64_t n = labels.numel();
+  if (micro_batches < 1 || micro_batches > n)
+    throw UsageError(concat("[accumulate] ", micro_batches, " micro-batches of ", n,
+                            " samples; between 1 and the number of samples expected"));
+  ParameterArena& parameters = model.parameters();
+  const auto gradient = [&](std::int64_t parts) {
+    std::vector<MicroBatch> window;
+    std::int64_t begin = 0;
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const std::int64_t size = n / parts + (part < n % parts ? 1 : 0);
+      window.push_back({rows(x, begin, size), rows(labels, begin, size),
+                        context.rng.sample0 + static_cast<std::uint64_t>(begin)});
+      begin += size;
+    }
+    const Scoped<RngKey> rng(context.rng, context.rng);
+    parameters.zero_grad();
+    accumulate_window(context, model, window, 1.0, {});
+    parameters.discard_buffers();
+    std::vector<double> values;
+    for (const ParameterEntry& entry : parameters.entries()) {
+      const Leaf& leaf = *entry.tensor.leaf();
+      const std::vector<double> part =
+          leaf.has_grad ? leaf.grad.to_vector()
+                        : std::vector<double>(static_cast<std::size_t>(entry.shape.numel()));
+      values.insert(values.end(), part.begin(), part.end());
+    }
+    parameters.zero_grad();
+    return values;
+  };
+  const std::vector<double> whole = gradient(1);
+  const std::vector<double> cut = gradient(micro_batches);
+  double largest = 0;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const double difference = std::abs(whole[i] - cut[i]);
+    largest = std::isnan(difference) ? difference : std::max(largest, difference);
+    if (std::isnan(largest)) break;
+  }
+  return largest;
+}
+
+}  // namespace roundoff

@@ -1,0 +1,46 @@
+// What is asked of a model before a long run: do its 16-bit predictions agree with fp32 within what
+// rounding explains, and is its accumulated gradient the large batch's?
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+#include "models/precision.h"
+
+namespace roundoff {
+
+struct AmpCheckResult {
+  bool holds = true;
+  std::int64_t samples = 0;
+  double worst_ratio = 0;  // largest |difference| / bound over all logits
+  // The element with the largest ratio, or the first non-finite one.
+  std::int64_t sample = 0;
+  std::int64_t logit = 0;
+  double reference = 0;  // fp32
+  double value = 0;      // 16 bit
+  double bound = 0;
+  std::string text() const;  // one line that says what was compared and how it came out
+};
+
+// Compares the logits of up to `samples` samples of x in the context's 16-bit precision with fp32,
+// in evaluation mode. For logit z of one sample the bound is
+//   2 sum over everything that the 16-bit run rounds of |dz/dv| (u |v| + eta)
+// v being the inputs, the weights and the outputs of every operation that computes in 16 bit, u and
+// eta of the 16-bit type (numerics: first order; the factor 2 covers second order terms and the
+// kinks of relu and maximum pools). Derived, not proven. A logit that is not finite in 16 bit but
+// is in fp32 fails.
+AmpCheckResult amp_check(Context& context, Model& model, const Tensor& x, std::int64_t samples = 8);
+
+// Runs the batch x, labels [n] as A micro-batches (the first n mod A of them one sample larger),
+// each weighted by its share of the samples, and as a whole, at the same weights and in the
+// context's precision. Returns the largest absolute difference between the two gradients over all
+// parameters. Nothing changes: gradients are absent afterwards, buffers as before. Throws
+// UsageError unless 1 <= A <= n. With BatchNorm, or dropout, the difference is not rounding: the
+// window is not the large batch's (dropout's masks belong to samples here, so only BatchNorm's is
+// large).
+double accumulate_gradients(Context& context, Model& model, const Tensor& x, const Tensor& labels,
+                            std::int64_t micro_batches);
+
+}  // namespace roundoff
