@@ -72,6 +72,24 @@ void remove_stale_temporaries(const std::filesystem::path& path) {
 
 }  // namespace
 
+std::string quoted(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  constexpr std::size_t kMost = 40;
+  std::string out = "\"";
+  for (const char c : text.substr(0, kMost)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7F) {
+      out += c;
+    } else {
+      out += "\\x";
+      out += kDigits[byte >> 4];
+      out += kDigits[byte & 15];
+    }
+  }
+  out += text.size() > kMost ? "...\"" : "\"";
+  return out;
+}
+
 InputFile::InputFile(const std::filesystem::path& path) : origin_(path.string()) {
   // Non-blocking, so that a pipe is refused rather than waited for.
   Descriptor file{open_retrying(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
