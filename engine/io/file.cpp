@@ -72,7 +72,7 @@ void remove_stale_temporaries(const std::filesystem::path& path) {
 
 }  // namespace
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   constexpr std::size_t kMost = 40;
   std::string out = "\"";

@@ -37,7 +37,7 @@ template <class... Parts>
 
 // Text that came out of a file, fit for an error's one line: in quotes, at most 40 characters, what
 // is not printable ASCII as \xHH.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 // An open regular file. Reading neither moves a position nor depends on one.
 class InputFile {

@@ -48,8 +48,8 @@ class HeaderParser {
       constexpr std::array<std::string_view, 3> kKeys{"descr", "fortran_order", "shape"};
       const auto which =
           static_cast<std::size_t>(std::find(kKeys.begin(), kKeys.end(), key) - kKeys.begin());
-      if (which == kKeys.size()) complain("an unknown key ", quoted(key));
-      if (std::exchange(seen[which], true)) complain("the key ", quoted(key), " twice");
+      if (which == kKeys.size()) complain("an unknown key ", in_quotes(key));
+      if (std::exchange(seen[which], true)) complain("the key ", in_quotes(key), " twice");
       expect(':');
       if (which == 0) descr(header);
       if (which == 1) header.fortran_order = boolean();
@@ -111,7 +111,7 @@ class HeaderParser {
     const bool known = code != std::end(kCodes) && (order == '<' || order == '>' || order == '=' ||
                                                     (order == '|' && size_of(code->type) == 1));
     if (!known)
-      complain("the type ", quoted(text),
+      complain("the type ", in_quotes(text),
                "; f2, f4, f8, i1, i2, i4, i8, u1, u2, u4, u8 and b1 are "
                "taken, after < or >");
     header.type = code->type;
