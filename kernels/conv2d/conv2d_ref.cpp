@@ -4,6 +4,7 @@
 #include "kernels/base/convert.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/conv2d/im2col.h"
+#include "kernels/gemm/column_sums.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/operand.h"
 #include "kernels/gemm/product.h"
@@ -186,29 +187,6 @@ void grad_weight(const Cut<T>& cut, const ConstView& x, const ConstView& dy, con
   if (!direct) narrow(out, size, dw, 0);
 }
 
-// Sums of blocks of rows, then the sum of those: the error grows with the block and the number of
-// blocks, not with their product.
-template <class T>
-void grad_bias(const ConstView& dy, const Out& db, Scratch& scratch) {
-  constexpr std::int64_t kBlock = 128;
-  Scratch::Frame frame(scratch);
-  const std::int64_t k = db.view.numel();
-  const std::int64_t rows = dy.numel() / k;
-  T* total = scratch.get<T>(k);
-  T* partial = scratch.get<T>(k);
-  std::fill_n(total, k, T{0});
-  for (std::int64_t i = 0; i < rows; i += kBlock) {
-    Scratch::Frame block_frame(scratch);
-    const std::int64_t m = std::min(kBlock, rows - i);
-    const T* in = operand<T>(dy, i * k, m * k, false, scratch);
-    std::fill_n(partial, k, T{0});
-    for (std::int64_t r = 0; r < m; ++r)
-      for (std::int64_t j = 0; j < k; ++j) partial[j] += in[r * k + j];
-    for (std::int64_t j = 0; j < k; ++j) total[j] += partial[j];
-  }
-  narrow(total, k, db, 0);
-}
-
 template <class F>
 void dispatch(Accumulator accumulator, bool in_double, F&& f) {
   if (in_double) return f.template operator()<double>();
@@ -305,8 +283,10 @@ void conv2d_grad_bias(Ref, const Conv2dParams& params, const ConstView& dy, cons
   check_shape("bias gradient", db.view.shape, {dy.shape[3]});
   check_output(db);
   if (db.view.numel() == 0) return;
-  dispatch(params.accumulator, sums_in_double(params.accumulator, dy, dy),
-           [&]<class T>() { grad_bias<T>(dy, db, scratch); });
+  const std::int64_t columns = db.view.numel();
+  column_sums(Ref{},
+              {.rows = dy.numel() / columns, .columns = columns, .accumulator = params.accumulator},
+              dy, db, scratch);
 }
 
 }  // namespace roundoff

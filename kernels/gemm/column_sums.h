@@ -1,0 +1,25 @@
+// The sum of a matrix's rows, scaled: the gradient of everything that is added to each row.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/scratch.h"
+#include "kernels/base/target.h"
+#include "kernels/base/view.h"
+
+namespace roundoff {
+
+struct ColumnSumsParams {
+  std::int64_t rows = 0, columns = 0;  // each may be 0
+  double scale = 1;
+  Accumulator accumulator = Accumulator::fp32;
+};
+
+// y[j] = scale * (sum over i of x[i, j]); x holds [rows, columns], y holds [columns], any floating
+// types. Summed in fp32 (fp64 where x is fp64 or the accumulator says so; fp16 rounds every
+// addition to fp16, in order), in blocks of 128 rows and then over the blocks, so that a term meets
+// at most 128 + rows / 128 roundings; scaled, then rounded once. Throws for views of other sizes.
+void column_sums(Ref, const ColumnSumsParams& params, const ConstView& x, const Out& y,
+                 Scratch& scratch);
+
+}  // namespace roundoff

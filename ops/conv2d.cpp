@@ -1,0 +1,61 @@
+#include "ops/conv2d.h"
+
+#include "kernels/conv2d/conv2d.h"
+#include "ops/op.h"
+
+namespace roundoff {
+
+namespace {
+
+Conv2dParams kernel_params(const Conv2dOptions& o, Accumulator accumulator, bool tf32) {
+  return {o.stride, o.padding, o.dilation, o.groups, accumulator, tf32};
+}
+
+struct Conv2d {
+  static constexpr std::string_view name = "conv2d";
+  static constexpr unsigned cast_inputs = 0b011;
+  using Params = Conv2dOptions;
+
+  static void forward(ForwardFrame& f) {
+    const Tensor& x = f.in(0);
+    const Tensor& w = f.in(1);
+    const Conv2dParams p =
+        kernel_params(f.params<Params>(), f.context().accumulator, f.context().tf32);
+    const Tensor& y =
+        f.out(0, conv2d_shape(x.shape(), w.shape(), p).y(), widest(x.dtype(), w.dtype()));
+    const ConstView bias = f.has(2) ? f.in(2).const_view() : ConstView::absent();
+    f.run([&](auto target) {
+      conv2d_forward(target, p, x.view(), w.view(), bias, y.view(), f.context().scratch);
+    });
+    if (f.wants_grad(1)) f.save(0, x);
+    if (f.wants_grad(0)) f.save(1, w);
+  }
+
+  static void backward(BackwardFrame& f) {
+    const Conv2dParams p = kernel_params(f.params<Params>(), f.accumulator(), f.tf32());
+    const ConstView dy = f.grad_out(0).const_view();
+    Scratch& scratch = f.context().scratch;
+    f.run([&](auto target) {
+      if (f.wants(0)) conv2d_grad_input(target, p, dy, f.saved(1).view(), f.grad_in(0), scratch);
+      if (f.wants(1)) conv2d_grad_weight(target, p, f.saved(0).view(), dy, f.grad_in(1), scratch);
+      if (f.wants(2)) conv2d_grad_bias(target, p, dy, f.grad_in(2), scratch);
+    });
+  }
+};
+
+}  // namespace
+
+Tensor conv2d(Context& context, const Tensor& x, const Tensor& w, const Tensor& bias,
+              const Conv2dOptions& options) {
+  for (const auto& [which, t] : {std::pair{"x", &x}, {"weight", &w}})
+    ROUNDOFF_CHECK(t->defined() && is_floating(t->dtype()), Conv2d::name, which, " is ",
+                   t->defined() ? name(t->dtype()) : "absent", ", a floating type expected");
+  (void)conv2d_shape(x.shape(), w.shape(), kernel_params(options, Accumulator::fp32, false));
+  if (bias.defined())
+    ROUNDOFF_CHECK(is_floating(bias.dtype()) && bias.shape() == Shape{w.shape()[0]}, Conv2d::name,
+                   "bias is ", name(bias.dtype()), " of shape ", bias.shape(),
+                   ", a floating type of shape [", w.shape()[0], "] expected");
+  return record<Conv2d>(context, {x, w, bias}, options);
+}
+
+}  // namespace roundoff
