@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "engine/io/file.h"
-#include "engine/io/idx.h"
 
 namespace roundoff {
 
@@ -162,106 +160,6 @@ Dataset make_dataset(std::string name, LabelledImages train, LabelledImages test
   data.test.labels = std::move(test.labels);
   data.normalization = measure_normalization(data.train.images);
   return data;
-}
-
-namespace {
-
-// The one file in `folder` whose name ends in `role` + ("-" or ".") + `kind`, with or without
-// ".gz": train-images-idx3-ubyte, emnist-letters-train-images-idx3-ubyte.gz. An uncompressed file
-// is preferred to its own compressed copy.
-std::filesystem::path find_idx_file(const std::filesystem::path& folder, std::string_view role,
-                                    std::string_view kind) {
-  std::vector<std::filesystem::path> found;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    std::string file = entry.path().filename().string();
-    const bool compressed = file.ends_with(".gz");
-    if (compressed) file.resize(file.size() - 3);
-    if (!file.ends_with(concat(role, "-", kind)) && !file.ends_with(concat(role, ".", kind)))
-      continue;
-    if (compressed && std::filesystem::exists(folder / file)) continue;
-    found.push_back(entry.path());
-  }
-  const std::string wanted = concat(role, "-", kind);
-  if (found.empty())
-    throw AbsentError(
-        concat("[dataset] ", folder.string(), ": no file ", wanted, " or ", wanted, ".gz"));
-  if (found.size() > 1)
-    fail_file("dataset", folder.string(), found.size(), " files end in ", wanted,
-              ", one is expected");
-  return found.front();
-}
-
-struct ReadFile {
-  HostArray array;
-  std::string origin;
-};
-
-ReadFile read_idx_file(const std::filesystem::path& path, std::uint32_t magic, Dataset& data) {
-  const Bytes bytes = read_file(path);
-  ReadFile read{parse_idx(bytes, magic, path.string()), path.string()};
-  data.sources.push_back({path.filename().string(), sha256_of(bytes)});
-  return read;
-}
-
-LabelledImages read_idx_pair(const std::filesystem::path& folder, std::string_view role,
-                             Dataset& data) {
-  const auto images_path = find_idx_file(folder, concat(role, "-images"), "idx3-ubyte");
-  const auto labels_path = find_idx_file(folder, concat(role, "-labels"), "idx1-ubyte");
-  // Labels first: they are small, and whatever is wrong shows before the images are unpacked.
-  ReadFile labels = read_idx_file(labels_path, kIdxLabels, data);
-  ReadFile images = read_idx_file(images_path, kIdxImages, data);
-  LabelledImages part;
-  const auto values = labels.array.as<std::uint8_t>();
-  part.labels.assign(values.begin(), values.end());
-  part.images = std::move(images.array);
-  part.images_origin = std::move(images.origin);
-  part.labels_origin = std::move(labels.origin);
-  return part;
-}
-
-void require_folder(const std::filesystem::path& folder, std::string_view hint) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(folder, error))
-    throw AbsentError(concat("[dataset] ", folder.string(), ": no such folder", hint));
-}
-
-}  // namespace
-
-Dataset load_idx(const std::filesystem::path& folder, std::string name, std::int64_t classes) {
-  require_folder(folder, "");
-  Dataset sources;
-  LabelledImages train = read_idx_pair(folder, "train", sources);
-  // MNIST and Fashion-MNIST call their test files t10k, EMNIST calls them test.
-  bool t10k = false;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    t10k = t10k || entry.path().filename().string().find("t10k-") != std::string::npos;
-  LabelledImages test = read_idx_pair(folder, t10k ? "t10k" : "test", sources);
-  Dataset data = make_dataset(std::move(name), std::move(train), std::move(test), classes);
-  data.sources = std::move(sources.sources);
-  return data;
-}
-
-Dataset load_dataset(std::string_view specification, std::uint64_t /*seed*/) {
-  const auto colon = specification.find(':');
-  const std::string_view kind = specification.substr(0, colon);
-  const bool has_folder = colon != std::string_view::npos;
-  const std::filesystem::path folder(has_folder ? specification.substr(colon + 1) : "");
-  const auto usage = [&]() {
-    return UsageError(concat("[dataset] \"", specification,
-                             "\": one of fashion-mnist, fashion-mnist:FOLDER, idx:FOLDER, "
-                             "cifar10:FOLDER, npy:FOLDER, glyphs expected"));
-  };
-  if (has_folder && folder.empty()) throw usage();
-  if (kind == "fashion-mnist") {
-    if (!has_folder) {
-      require_folder(kFashionMnistFolder, "; get it with: apt-get install dataset-fashion-mnist");
-      return load_idx(kFashionMnistFolder, "fashion-mnist", 10);
-    }
-    return load_idx(folder, "fashion-mnist", 10);
-  }
-  if (!has_folder) throw usage();
-  if (kind == "idx") return load_idx(folder, std::string(specification));
-  throw usage();
 }
 
 }  // namespace roundoff

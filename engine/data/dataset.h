@@ -73,8 +73,11 @@ Dataset make_dataset(std::string name, LabelledImages train, LabelledImages test
 // are not there (with how to get them), FileError for files that contradict themselves.
 Dataset load_dataset(std::string_view specification, std::uint64_t seed = 0);
 
-// The loaders behind it.
+// The loaders behind it; make_glyphs() is in glyphs.h. Images in .npy of other types than uint8
+// become fp32; labels are of any integer type.
 Dataset load_idx(const std::filesystem::path& folder, std::string name, std::int64_t classes = 0);
+Dataset load_npy(const std::filesystem::path& folder, std::string name);
+Dataset load_cifar10(const std::filesystem::path& folder);
 
 inline constexpr std::string_view kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
 

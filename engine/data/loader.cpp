@@ -7,6 +7,11 @@
 
 namespace roundoff {
 
+namespace {
+// Philox numbers epochs and samples with 32 bits.
+constexpr std::int64_t kCounterLimit = std::int64_t{1} << 32;
+}  // namespace
+
 void epoch_order(std::uint64_t seed, std::int64_t epoch, std::span<std::int64_t> order) {
   std::iota(order.begin(), order.end(), std::int64_t{0});
   RandomStream random(seed, RandomUse::shuffle, static_cast<std::uint64_t>(epoch));
@@ -14,7 +19,8 @@ void epoch_order(std::uint64_t seed, std::int64_t epoch, std::span<std::int64_t>
 }
 
 Sampler::Sampler(const Settings& settings) : settings_(settings) {
-  ROUNDOFF_CHECK(settings.count >= 1, "sampler", settings.count, " samples, 1 or more expected");
+  ROUNDOFF_CHECK(settings.count >= 1 && settings.count < kCounterLimit, "sampler", settings.count,
+                 " samples, 1 to 2^32 - 1 expected");
   ROUNDOFF_CHECK(settings.batch >= 1, "sampler", "batch size ", settings.batch,
                  ", 1 or more expected");
   ROUNDOFF_CHECK(usable() > 0, "sampler", "batch size ", settings.batch, " of ", settings.count,
@@ -56,7 +62,8 @@ Sampler::Batch Sampler::next() {
 }
 
 void Sampler::restore(const SamplerState& state) {
-  ROUNDOFF_CHECK(state.epoch >= 0, "sampler", "epoch ", state.epoch, ", 0 or more expected");
+  ROUNDOFF_CHECK(state.epoch >= 0 && state.epoch < kCounterLimit, "sampler", "epoch ", state.epoch,
+                 ", 0 to 2^32 - 1 expected");
   ROUNDOFF_CHECK(state.position >= 0 && state.position <= usable() &&
                      (state.position % settings_.batch == 0 || state.position == usable()),
                  "sampler", "position ", state.position, " is no batch's end in an epoch of ",

@@ -7,6 +7,7 @@
 
 #include "engine/io/file.h"
 #include "engine/io/idx.h"
+#include "engine/io/npy.h"
 #include "tests/engine/io/bytes.h"
 #include "tests/engine/io/temporary_folder.h"
 #include "tests/skip.h"
@@ -160,6 +161,78 @@ TEST_CASE("idx: four files, gzip or not, with their checksums") {
     CHECK_THROWS_WITH_AS(load_dataset(spec), doctest::Contains("no file t10k-labels-idx1-ubyte"),
                          AbsentError);
   }
+}
+
+TEST_CASE("npy: four arrays, images of every type, [N, H, W] or [N, H, W, C] or [N, F]") {
+  const TemporaryFolder folder;
+  const std::string spec = "npy:" + folder.path().string();
+  const auto put = [&](const std::string& name, ElementType type, const Shape& shape, auto value) {
+    HostArray array(type, shape);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(array.numel()); ++i)
+      array.as<decltype(value(i))>()[i] = value(i);
+    write_npy(folder / (name + ".npy"), array);
+  };
+  const auto pixel = [](std::size_t i) { return static_cast<std::uint8_t>(i * 7); };
+  const auto label = [](std::size_t i) { return static_cast<std::int64_t>(i % 3); };
+  put("x_train", ElementType::u8, {20, 2, 3, 2}, pixel);
+  put("y_train", ElementType::i64, {20}, label);
+  put("x_test", ElementType::u8, {4, 2, 3, 2}, pixel);
+  put("y_test", ElementType::u8, {4},
+      [](std::size_t i) { return static_cast<std::uint8_t>(i % 3); });
+  Dataset data = load_dataset(spec);
+  CHECK(data.image == Shape{2, 3, 2});
+  CHECK(data.classes == 3);
+  CHECK(data.train.images.type == ElementType::u8);
+  CHECK(data.normalization.mean.size() == 2);
+  REQUIRE(data.sources.size() == 4);
+  CHECK(data.sources[0].sha256 == sha256_of_file(folder / data.sources[0].name));
+
+  const auto half = [](std::size_t i) { return Half(static_cast<float>(i) / 4); };
+  put("x_train", ElementType::fp16, {20, 5}, half);
+  CHECK_THROWS_WITH_AS(load_dataset(spec), doctest::Contains("images of shape"), FileError);
+  put("x_test", ElementType::fp64, {4, 5},
+      [](std::size_t i) { return static_cast<double>(i) / 3; });
+  data = load_dataset(spec);
+  CHECK(data.image == Shape{1, 5, 1});
+  CHECK(data.train.images.as<float>()[7] == 1.75F);
+  CHECK(data.test.images.as<float>()[1] == 1.0F / 3);
+  put("x_test", ElementType::u16, {4, 5},
+      [](std::size_t i) { return static_cast<std::uint16_t>(60000 + i); });
+  CHECK(load_dataset(spec).test.images.as<float>()[19] == 60019.0F);
+  put("x_test", ElementType::fp64, {4, 5}, [](std::size_t i) { return i == 12 ? 1e300 : 1.0; });
+  CHECK_THROWS_WITH_AS(load_dataset(spec), doctest::Contains("image 2 holds inf"), FileError);
+  put("x_test", ElementType::i8, {4, 5}, [](std::size_t) { return static_cast<std::int8_t>(-3); });
+  CHECK(load_dataset(spec).test.images.as<float>()[0] == -3.0F);
+
+  put("y_test", ElementType::u64, {4}, [](std::size_t) { return ~std::uint64_t{0}; });
+  CHECK_THROWS_WITH_AS(load_dataset(spec), doctest::Contains("label 18446744073709551615"),
+                       FileError);
+  put("y_test", ElementType::fp32, {4}, [](std::size_t) { return 1.0F; });
+  CHECK_THROWS_WITH_AS(load_dataset(spec), doctest::Contains("labels of fp32"), FileError);
+  put("y_test", ElementType::i32, {4, 1}, [](std::size_t) { return std::int32_t{0}; });
+  CHECK_THROWS_WITH_AS(load_dataset(spec), doctest::Contains("labels of shape [4, 1]"), FileError);
+  std::filesystem::remove(folder / "y_test.npy");
+  CHECK_THROWS_WITH_AS(load_dataset(spec), doctest::Contains("no file y_test.npy"), AbsentError);
+}
+
+TEST_CASE("cifar10: five batches and a test batch") {
+  const TemporaryFolder folder;
+  const std::string spec = "cifar10:" + folder.path().string();
+  for (int i = 1; i <= 5; ++i) {
+    Bytes file(2 * 3073, static_cast<std::byte>(i));
+    write_file_atomically(folder / concat("data_batch_", i, ".bin"), file);
+  }
+  CHECK_THROWS_WITH_AS(load_dataset(spec), doctest::Contains("no file test_batch.bin"),
+                       AbsentError);
+  write_file_atomically(folder / "test_batch.bin", Bytes(3073));
+  const Dataset data = load_dataset(spec);
+  CHECK(data.train.labels == std::vector<std::int64_t>{1, 1, 2, 2, 3, 3, 4, 4, 5});
+  CHECK(data.validation.labels == std::vector<std::int64_t>{5});
+  CHECK(data.image == Shape{32, 32, 3});
+  CHECK(data.classes == 10);
+  CHECK(data.sources.size() == 6);
+  CHECK(data.normalization.mean.size() == 3);
+  CHECK(data.train.images.as<std::uint8_t>()[2 * 3072] == 2);
 }
 
 TEST_CASE("specifications that name no data set") {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "engine/data/random.h"
+#include "tests/engine/io/allocation_count.h"
 
 using namespace roundoff;
 
@@ -37,13 +38,10 @@ Split small_split(ElementType type, std::int64_t n, std::int64_t channels) {
 
 }  // namespace
 
-TEST_CASE("Philox4x32-10 gives the known answers of its authors' test vectors") {
-  // Counter and key all zero.
-  RandomStream zero(0, static_cast<RandomUse>(0), 0);
-  CHECK(zero.bits() == 0x6627e8d5);
-  CHECK(zero.bits() == 0xe169c58d);
-  CHECK(zero.bits() == 0xbc57ac4c);
-  CHECK(zero.bits() == 0x9b00dbd8);
+TEST_CASE("a stream gives the words of its place in Philox, in order") {
+  RandomStream stream(0x123456789ABCDEF0, RandomUse::glyphs, 17, 5);
+  const PhiloxStream place = philox_stream(0x123456789ABCDEF0, 17, 0xDA7A0002);
+  for (std::uint64_t i = 0; i < 11; ++i) CHECK(stream.bits() == place.bits(5, i));
 }
 
 TEST_CASE("bounded draws are uniform: a chi-squared test over 10 values") {
@@ -140,8 +138,8 @@ TEST_CASE("a restored sampler goes on as the other would have") {
   Sampler sampler(settings);
   take(sampler, 2);
   const auto before = sampler.state();
-  for (const SamplerState bad :
-       {SamplerState{-1, 0}, SamplerState{0, -3}, SamplerState{0, 4}, SamplerState{0, 12}}) {
+  for (const SamplerState bad : {SamplerState{-1, 0}, SamplerState{std::int64_t{1} << 32, 0},
+                                 SamplerState{0, -3}, SamplerState{0, 4}, SamplerState{0, 12}}) {
     CHECK_THROWS_AS(sampler.restore(bad), Error);
     CHECK(sampler.state() == before);
   }
@@ -152,6 +150,7 @@ TEST_CASE("a restored sampler goes on as the other would have") {
 TEST_CASE("impossible samplers are refused") {
   CHECK_THROWS_AS(Sampler({.count = 0, .batch = 1}), Error);
   CHECK_THROWS_AS(Sampler({.count = 3, .batch = 0}), Error);
+  CHECK_THROWS_AS(Sampler({.count = std::int64_t{1} << 32, .batch = 1}), Error);
   CHECK_THROWS_AS(Sampler({.count = 3, .batch = 4, .drop_last = true}), Error);
   CHECK_NOTHROW(Sampler({.count = 3, .batch = 4}));
 }
@@ -192,4 +191,24 @@ TEST_CASE("gather normalises pixel by pixel, a channel at a time") {
       CHECK_THROWS_AS(BatchReader(split, {{0.0, 0.0}, {1.0, 1.0}}), Error);
     }
   }
+}
+
+TEST_CASE("sampling and gathering allocate nothing once they are set up") {
+  const Split split = small_split(ElementType::u8, 30, 1);
+  const BatchReader reader(split, measure_normalization(split.images));
+  Sampler sampler({.seed = 1, .count = 30, .batch = 8});
+  std::vector<float> images(static_cast<std::size_t>(8 * reader.image_size()));
+  std::vector<std::int64_t> labels(8);
+  const std::size_t before = testing::allocations();
+  std::int64_t seen = 0;
+  for (int i = 0; i < 20; ++i) {
+    const auto batch = sampler.next();
+    const std::size_t n = batch.indices.size();
+    reader.gather(batch.indices,
+                  std::span(images).first(n * static_cast<std::size_t>(reader.image_size())),
+                  std::span(labels).first(n));
+    seen += static_cast<std::int64_t>(n);
+  }
+  CHECK(testing::allocations() == before);
+  CHECK(seen == 5 * 30);
 }

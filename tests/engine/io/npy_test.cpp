@@ -6,6 +6,7 @@
 #include <locale>
 
 #include "kernels/base/half.h"
+#include "tests/engine/io/allocation_count.h"
 #include "tests/engine/io/bytes.h"
 #include "tests/engine/io/temporary_folder.h"
 
@@ -37,7 +38,9 @@ std::string header_of(const Bytes& file) {
 }
 
 void refused(const Bytes& file, const char* why) {
-  CHECK_THROWS_WITH_AS(parse_npy(file, "f.npy"), doctest::Contains(why), FileError);
+  const std::size_t peak = peak_during(
+      [&] { CHECK_THROWS_WITH_AS(parse_npy(file, "f.npy"), doctest::Contains(why), FileError); });
+  CHECK(peak < (1 << 20));
 }
 
 // Groups digits as many languages do, without needing such a locale on the machine.

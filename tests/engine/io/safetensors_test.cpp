@@ -34,11 +34,11 @@ void refused(const Bytes& file, const char* why) {
   CAPTURE(why);
   const TemporaryFolder folder;
   write_file_atomically(folder / "f", file);
-  const std::size_t before = allocated_bytes();
-  reset_peak();
-  CHECK_THROWS_WITH_AS(parse_safetensors(file, "f"), doctest::Contains(why), FileError);
-  CHECK_THROWS_WITH_AS(read_safetensors(folder / "f"), doctest::Contains(why), FileError);
-  CHECK(peak_allocated_bytes() - before < (1 << 20));
+  const std::size_t peak = peak_during([&] {
+    CHECK_THROWS_WITH_AS(parse_safetensors(file, "f"), doctest::Contains(why), FileError);
+    CHECK_THROWS_WITH_AS(read_safetensors(folder / "f"), doctest::Contains(why), FileError);
+  });
+  CHECK(peak < (1 << 20));
 }
 
 HostArray patterned(ElementType type, const Shape& shape) {
