@@ -1,13 +1,14 @@
 // im2col and a matrix product, over blocks of samples and of output rows that stay in cache.
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/base/convert.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/conv2d/im2col.h"
 #include "kernels/gemm/column_sums.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/gemm/modelled.h"
 #include "kernels/gemm/operand.h"
-#include "kernels/gemm/product.h"
 
 namespace roundoff {
 
@@ -33,10 +34,6 @@ void check_output(const Out& out) {
                  "cannot accumulate into ", name(out.view.dtype), "; fp32 or fp64 expected");
 }
 
-bool sums_in_double(Accumulator accumulator, const ConstView& a, const ConstView& b) {
-  return accumulator == Accumulator::fp64 || a.dtype == DType::fp64 || b.dtype == DType::fp64;
-}
-
 // A 1x1 kernel that visits every pixel is a plain product over pixels.
 bool pointwise(const Conv2dShape& z, const Conv2dParams& p) {
   return z.r == 1 && z.s == 1 && p.groups == 1 && p.stride[0] == 1 && p.stride[1] == 1 &&
@@ -48,6 +45,7 @@ template <class T>
 struct Cut {
   Conv2dShape z;
   Conv2dParams params;
+  Arithmetic arithmetic;
   std::int64_t k_group = z.k / params.groups;
   std::int64_t c_group = z.c / params.groups;
   std::int64_t columns = z.r * z.s * c_group;
@@ -88,35 +86,42 @@ void forward(const Cut<T>& cut, const ConstView& x, const ConstView& w, const Co
   Scratch::Frame frame(scratch);
   const T* weights = operand<T>(w, 0, w.numel(), cut.params.tf32, scratch);
   const T* offsets = bias.present ? operand<T>(bias, 0, z.k, false, scratch) : nullptr;
-  const bool direct = y.view.dtype == dtype_of<T>;
+  const bool chains = cut.arithmetic.chains();
+  const bool direct = y.view.dtype == dtype_of<T> && (chains || y.write == Write::overwrite);
+  const auto add_bias = [&](T* out, std::int64_t pixels, bool holds) {
+    for (std::int64_t i = 0; i < pixels; ++i)
+      for (std::int64_t k = 0; k < z.k; ++k)
+        out[i * z.k + k] = (holds ? out[i * z.k + k] : T{0}) + offsets[k];
+  };
   cut.each_samples([&](std::int64_t first, std::int64_t count) {
     Scratch::Frame samples_frame(scratch);
     const T* in = operand<T>(x, first * cut.image, count * cut.image, cut.params.tf32, scratch);
     T* out = direct ? y.view.as<T>() + first * cut.result : scratch.get<T>(count * cut.result);
     bool holds = direct && y.write == Write::accumulate;
-    if (offsets != nullptr) {
-      for (std::int64_t i = 0; i < count * z.p * z.q; ++i)
-        for (std::int64_t k = 0; k < z.k; ++k)
-          out[i * z.k + k] = (holds ? out[i * z.k + k] : T{0}) + offsets[k];
+    if (chains && offsets != nullptr) {
+      add_bias(out, count * z.p * z.q, holds);
       holds = true;
     }
     T* columns = scratch.get<T>(cut.rows(count) * z.q * cut.columns);
     cut.each_rows(count, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t g = 0; g < cut.params.groups; ++g) {
         im2col(cut.patches(g), in, begin, end, columns);
-        product(Product<T>{.m = (end - begin) * z.q,
-                           .n = cut.k_group,
-                           .k = cut.columns,
-                           .a = columns,
-                           .lda = cut.columns,
-                           .b = weights + g * cut.k_group * cut.columns,
-                           .ldb = cut.columns,
-                           .trans_b = true,
-                           .c = out + begin * z.q * z.k + g * cut.k_group,
-                           .ldc = z.k,
-                           .accumulate = holds});
+        multiply(cut.arithmetic,
+                 Product<T>{.m = (end - begin) * z.q,
+                            .n = cut.k_group,
+                            .k = cut.columns,
+                            .a = columns,
+                            .lda = cut.columns,
+                            .b = weights + g * cut.k_group * cut.columns,
+                            .ldb = cut.columns,
+                            .trans_b = true,
+                            .c = out + begin * z.q * z.k + g * cut.k_group,
+                            .ldc = z.k,
+                            .accumulate = holds},
+                 scratch);
       }
     });
+    if (!chains && offsets != nullptr) add_bias(out, count * z.p * z.q, true);
     if (!direct) narrow(out, count * cut.result, y, first * cut.result);
   });
 }
@@ -136,20 +141,66 @@ void grad_input(const Cut<T>& cut, const ConstView& dy, const ConstView& w, cons
     T* columns = scratch.get<T>(cut.rows(count) * z.q * cut.columns);
     cut.each_rows(count, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t g = 0; g < cut.params.groups; ++g) {
-        product(Product<T>{.m = (end - begin) * z.q,
-                           .n = cut.columns,
-                           .k = cut.k_group,
-                           .a = in + begin * z.q * z.k + g * cut.k_group,
-                           .lda = z.k,
-                           .b = weights + g * cut.k_group * cut.columns,
-                           .ldb = cut.columns,
-                           .c = columns,
-                           .ldc = cut.columns});
+        multiply(cut.arithmetic,
+                 Product<T>{.m = (end - begin) * z.q,
+                            .n = cut.columns,
+                            .k = cut.k_group,
+                            .a = in + begin * z.q * z.k + g * cut.k_group,
+                            .lda = z.k,
+                            .b = weights + g * cut.k_group * cut.columns,
+                            .ldb = cut.columns,
+                            .c = columns,
+                            .ldc = cut.columns},
+                 scratch);
         col2im(cut.patches(g), columns, begin, end, out);
       }
     });
     if (!direct) narrow(out, count * cut.image, dx, first * cut.image);
   });
+}
+
+// The same as one sum for each element of dx, which a modelled accumulator needs: its order is that
+// of an implicit GEMM over [R, S, K].
+void grad_input_modelled(const Cut<float>& cut, const ConstView& dy, const ConstView& w,
+                         const Out& dx, Scratch& scratch) {
+  const Conv2dShape& z = cut.z;
+  Scratch::Frame frame(scratch);
+  const float* weights = operand<float>(w, 0, w.numel(), cut.params.tf32, scratch);
+  const std::int64_t taps = z.r * z.s;
+  const std::int64_t depth = taps * cut.k_group;
+  // [group, R, S, K of the group, C of the group]
+  float* turned = scratch.get<float>(w.numel());
+  for (std::int64_t k = 0; k < z.k; ++k)
+    for (std::int64_t t = 0; t < taps; ++t)
+      std::copy_n(
+          weights + (k * taps + t) * cut.c_group, cut.c_group,
+          turned + (k / cut.k_group * depth + t * cut.k_group + k % cut.k_group) * cut.c_group);
+  const bool chains = cut.arithmetic.chains();
+  const bool direct = dx.view.dtype == DType::fp32 && (chains || dx.write == Write::overwrite);
+  for (std::int64_t n = 0; n < z.n; ++n) {
+    Scratch::Frame sample_frame(scratch);
+    const float* in = operand<float>(dy, n * cut.result, cut.result, cut.params.tf32, scratch);
+    float* out = direct ? dx.view.as<float>() + n * cut.image : scratch.get<float>(cut.image);
+    float* rows = scratch.get<float>(z.w * depth);
+    for (std::int64_t h = 0; h < z.h; ++h) {
+      for (std::int64_t g = 0; g < cut.params.groups; ++g) {
+        gather_gradients(Patches{z, cut.params, g * cut.k_group, cut.k_group}, in, h, h + 1, rows);
+        multiply(cut.arithmetic,
+                 Product<float>{.m = z.w,
+                                .n = cut.c_group,
+                                .k = depth,
+                                .a = rows,
+                                .lda = depth,
+                                .b = turned + g * depth * cut.c_group,
+                                .ldb = cut.c_group,
+                                .c = out + h * z.w * z.c + g * cut.c_group,
+                                .ldc = z.c,
+                                .accumulate = direct && dx.write == Write::accumulate},
+                 scratch);
+      }
+    }
+    if (!direct) narrow(out, cut.image, dx, n * cut.image);
+  }
 }
 
 template <class T>
@@ -158,7 +209,8 @@ void grad_weight(const Cut<T>& cut, const ConstView& x, const ConstView& dy, con
   const Conv2dShape& z = cut.z;
   Scratch::Frame frame(scratch);
   const std::int64_t size = z.k * cut.columns;
-  const bool direct = dw.view.dtype == dtype_of<T>;
+  const bool direct =
+      dw.view.dtype == dtype_of<T> && (cut.arithmetic.chains() || dw.write == Write::overwrite);
   T* out = direct ? dw.view.as<T>() : scratch.get<T>(size);
   if (!direct || dw.write == Write::overwrite) std::fill_n(out, size, T{0});
   cut.each_samples([&](std::int64_t first, std::int64_t count) {
@@ -170,29 +222,39 @@ void grad_weight(const Cut<T>& cut, const ConstView& x, const ConstView& dy, con
     cut.each_rows(count, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t g = 0; g < cut.params.groups; ++g) {
         im2col(cut.patches(g), in, begin, end, columns);
-        product(Product<T>{.m = cut.k_group,
-                           .n = cut.columns,
-                           .k = (end - begin) * z.q,
-                           .a = grad + begin * z.q * z.k + g * cut.k_group,
-                           .lda = z.k,
-                           .trans_a = true,
-                           .b = columns,
-                           .ldb = cut.columns,
-                           .c = out + g * cut.k_group * cut.columns,
-                           .ldc = cut.columns,
-                           .accumulate = true});
+        multiply(cut.arithmetic,
+                 Product<T>{.m = cut.k_group,
+                            .n = cut.columns,
+                            .k = (end - begin) * z.q,
+                            .a = grad + begin * z.q * z.k + g * cut.k_group,
+                            .lda = z.k,
+                            .trans_a = true,
+                            .b = columns,
+                            .ldb = cut.columns,
+                            .c = out + g * cut.k_group * cut.columns,
+                            .ldc = cut.columns,
+                            .accumulate = true},
+                 scratch);
       }
     });
   });
   if (!direct) narrow(out, size, dw, 0);
 }
 
+// Calls f(cut) in the type that sums of products of a and b are formed in; `wide`: another addend
+// is fp64.
 template <class F>
-void dispatch(Accumulator accumulator, bool in_double, F&& f) {
-  if (in_double) return f.template operator()<double>();
-  ROUNDOFF_CHECK(accumulator == Accumulator::fp32, kName,
-                 "only the accumulators fp32 and fp64 are there");
-  f.template operator()<float>();
+void dispatch(const Conv2dShape& z, const Conv2dParams& params, const ConstView& a,
+              const ConstView& b, bool wide, F&& f) {
+  if (wide || params.accumulator == Accumulator::fp64 || a.dtype == DType::fp64 ||
+      b.dtype == DType::fp64) {
+    f(Cut<double>{.z = z, .params = params, .arithmetic = {}});
+  } else {
+    f(Cut<float>{
+        .z = z,
+        .params = params,
+        .arithmetic = arithmetic(kName, params.accumulator, a.dtype, b.dtype, params.tf32)});
+  }
 }
 
 }  // namespace
@@ -222,10 +284,8 @@ void conv2d_forward(Ref, const Conv2dParams& params, const ConstView& x, const C
          x, w, bias, y, scratch);
     return;
   }
-  const bool wide =
-      sums_in_double(params.accumulator, x, w) || (bias.present && bias.dtype == DType::fp64);
-  dispatch(params.accumulator, wide,
-           [&]<class T>() { forward(Cut<T>{.z = z, .params = params}, x, w, bias, y, scratch); });
+  const bool wide = bias.present && bias.dtype == DType::fp64;
+  dispatch(z, params, x, w, wide, [&](const auto& cut) { forward(cut, x, w, bias, y, scratch); });
 }
 
 void conv2d_grad_input(Ref, const Conv2dParams& params, const ConstView& dy, const ConstView& w,
@@ -247,8 +307,12 @@ void conv2d_grad_input(Ref, const Conv2dParams& params, const ConstView& dy, con
          dy, w, ConstView::absent(), dx, scratch);
     return;
   }
-  dispatch(params.accumulator, sums_in_double(params.accumulator, dy, w),
-           [&]<class T>() { grad_input(Cut<T>{.z = z, .params = params}, dy, w, dx, scratch); });
+  dispatch(z, params, dy, w, false, [&](const auto& cut) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(cut)>, Cut<float>>) {
+      if (cut.arithmetic.modelled) return grad_input_modelled(cut, dy, w, dx, scratch);
+    }
+    grad_input(cut, dy, w, dx, scratch);
+  });
 }
 
 void conv2d_grad_weight(Ref, const Conv2dParams& params, const ConstView& x, const ConstView& dy,
@@ -271,8 +335,7 @@ void conv2d_grad_weight(Ref, const Conv2dParams& params, const ConstView& x, con
          dy, x, ConstView::absent(), dw, scratch);
     return;
   }
-  dispatch(params.accumulator, sums_in_double(params.accumulator, x, dy),
-           [&]<class T>() { grad_weight(Cut<T>{.z = z, .params = params}, x, dy, dw, scratch); });
+  dispatch(z, params, x, dy, false, [&](const auto& cut) { grad_weight(cut, x, dy, dw, scratch); });
 }
 
 void conv2d_grad_bias(Ref, const Conv2dParams& params, const ConstView& dy, const Out& db,

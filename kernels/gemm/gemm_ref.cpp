@@ -2,8 +2,8 @@
 
 #include "kernels/base/convert.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/gemm/modelled.h"
 #include "kernels/gemm/operand.h"
-#include "kernels/gemm/product.h"
 
 namespace roundoff {
 
@@ -86,45 +86,58 @@ void add_c(const GemmParams& p, const T* bias, const ConstView& c, std::int64_t 
 }
 
 template <class T>
-void gemm_in(const GemmParams& p, const Addend& addend, const ConstView& a, const ConstView& b,
-             const ConstView& c, const Out& y, Scratch& scratch) {
+void gemm_in(const GemmParams& p, const Arithmetic& arithmetic, const Addend& addend,
+             const ConstView& a, const ConstView& b, const ConstView& c, const Out& y,
+             Scratch& scratch) {
   Scratch::Frame frame(scratch);
   const bool multiplies = p.alpha != 0 && p.k != 0;
   const T* left = multiplies ? operand<T>(a, 0, a.numel(), p.tf32, scratch) : nullptr;
   const T* right = multiplies ? operand<T>(b, 0, b.numel(), p.tf32, scratch) : nullptr;
   const T* bias = scaled_bias<T>(p, addend, c, scratch);
-  const auto multiply = [&](std::int64_t index, std::int64_t first, std::int64_t rows, T* to,
-                            bool accumulate) {
-    product(Product<T>{.m = rows,
-                       .n = p.n,
-                       .k = p.k,
-                       .a = left + index * p.stride_a + (p.trans_a ? first : first * p.k),
-                       .lda = p.trans_a ? p.m : p.k,
-                       .trans_a = p.trans_a,
-                       .b = right + index * p.stride_b,
-                       .ldb = p.trans_b ? p.k : p.n,
-                       .trans_b = p.trans_b,
-                       .c = to,
-                       .ldc = p.n,
-                       .alpha = static_cast<T>(p.alpha),
-                       .accumulate = accumulate});
+  // Whether alpha and the other addends wait until the products are summed.
+  const bool late = !arithmetic.chains() || (arithmetic.modelled && p.alpha != 1);
+  const auto add_products = [&](std::int64_t index, std::int64_t first, std::int64_t rows, T* to,
+                                bool accumulate) {
+    multiply(arithmetic,
+             Product<T>{.m = rows,
+                        .n = p.n,
+                        .k = p.k,
+                        .a = left + index * p.stride_a + (p.trans_a ? first : first * p.k),
+                        .lda = p.trans_a ? p.m : p.k,
+                        .trans_a = p.trans_a,
+                        .b = right + index * p.stride_b,
+                        .ldb = p.trans_b ? p.k : p.n,
+                        .trans_b = p.trans_b,
+                        .c = to,
+                        .ldc = p.n,
+                        .alpha = late ? T{1} : static_cast<T>(p.alpha),
+                        .accumulate = accumulate},
+             scratch);
   };
   // The rows [first, first + rows) of result `index`, into `to`, which may already hold a term.
   const auto rows_of = [&](std::int64_t index, std::int64_t first, std::int64_t rows, bool holds,
                            T* to) {
-    if (addend.used) {
-      add_c(p, bias, c, index * p.stride_c + first * p.n, rows, holds, to);
-      holds = true;
-    }
+    const auto add_addend = [&] {
+      if (addend.used) add_c(p, bias, c, index * p.stride_c + first * p.n, rows, holds, to);
+      holds = holds || addend.used;
+    };
+    if (!late) add_addend();
     const std::int64_t last = p.sum_batch ? p.batch : index + 1;
     for (std::int64_t i = index; multiplies && i < last; ++i) {
-      multiply(i, first, rows, to, holds);
+      add_products(i, first, rows, to, holds);
       holds = true;
+    }
+    if (late) {
+      if (holds && p.alpha != 1)
+        for (std::int64_t i = 0; i < rows * p.n; ++i) to[i] *= static_cast<T>(p.alpha);
+      add_addend();
     }
     if (!holds) std::fill_n(to, rows * p.n, T{0});
   };
   const std::int64_t results = p.sum_batch ? 1 : p.batch;
-  if (y.view.dtype == dtype_of<T>) {
+  // A late addend must not be overwritten first: C may be y itself.
+  const bool in_place = !late || (y.write == Write::overwrite && !addend.used);
+  if (y.view.dtype == dtype_of<T> && in_place) {
     for (std::int64_t i = 0; i < results; ++i)
       rows_of(i, 0, p.m, y.write == Write::accumulate, y.view.as<T>() + i * p.m * p.n);
     return;
@@ -166,11 +179,10 @@ void gemm(Ref, const GemmParams& params, const ConstView& a, const ConstView& b,
   const bool wide = a.dtype == DType::fp64 || b.dtype == DType::fp64 ||
                     (addend.used && c.dtype == DType::fp64) || p.accumulator == Accumulator::fp64;
   if (wide) {
-    gemm_in<double>(p, addend, a, b, c, y, scratch);
+    gemm_in<double>(p, {}, addend, a, b, c, y, scratch);
   } else {
-    ROUNDOFF_CHECK(p.accumulator == Accumulator::fp32, kName,
-                   "only the accumulators fp32 and fp64 are there");
-    gemm_in<float>(p, addend, a, b, c, y, scratch);
+    gemm_in<float>(p, arithmetic(kName, p.accumulator, a.dtype, b.dtype, p.tf32), addend, a, b, c,
+                   y, scratch);
   }
 }
 

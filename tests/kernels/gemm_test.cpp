@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "kernels/gemm/column_sums.h"
 #include "kernels/gemm/product.h"
 #include "tests/kernels/array.h"
 #include "tests/kernels/sum_bound.h"
@@ -312,4 +313,49 @@ TEST_CASE("product: strides beyond the rows, accumulation, and a backend with a 
   p.trans_b = true;
   product(p);
   CHECK(c == std::vector<float>{34, 46, -7, 78, 106, -7});
+}
+
+TEST_CASE("column sums: types, sizes, scale, accumulation") {
+  std::mt19937 random(6);
+  for (const DType dtype : kFloating) {
+    for (const DType out : kFloating) {
+      for (const std::int64_t rows : {0, 1, 3, 128, 129, 700}) {
+        for (const std::int64_t columns : {0, 1, 7, 5000}) {
+          if (rows * columns > 1000000) continue;
+          const std::vector<double> x = normal(rows * columns, dtype, random);
+          const bool accumulate = !is_16bit(out);
+          const std::vector<double> held = normal(columns, out, random);
+          Array y(out, {columns}, held);
+          Scratch scratch;
+          column_sums(Ref{}, {.rows = rows, .columns = columns, .scale = -0.5},
+                      *Array(dtype, {rows, columns}, x),
+                      Out(y.view(), accumulate ? Write::accumulate : Write::overwrite), scratch);
+          std::vector<double> want(oracle::at(columns)), sums(oracle::at(columns));
+          for (std::size_t i = 0; i < x.size(); ++i) {
+            want[i % want.size()] -= 0.5 * x[i];
+            sums[i % want.size()] += 0.5 * std::abs(x[i]);
+          }
+          for (std::size_t j = 0; accumulate && j < want.size(); ++j) {
+            want[j] += held[j];
+            sums[j] += std::abs(held[j]);
+          }
+          // At most 128 additions in a block, one for each block, the scale and what y held.
+          CHECK(worst_ratio(y.values(), want, sums,
+                            std::min<std::int64_t>(rows, 128) + rows / 128 + 3,
+                            widest(dtype, DType::fp32), out) <= 1);
+          CHECK(y.guards_intact());
+        }
+      }
+    }
+  }
+  Scratch scratch;
+  Array y(DType::fp32, {2}), half(DType::fp16, {2});
+  const Array x(DType::fp32, {3, 2}, ones(6)), integers(DType::i32, {3, 2});
+  CHECK_THROWS_AS(column_sums(Ref{}, {.rows = 2, .columns = 2}, *x, y.view(), scratch), Error);
+  CHECK_THROWS_AS(column_sums(Ref{}, {.rows = 3, .columns = 2}, *integers, y.view(), scratch),
+                  Error);
+  CHECK_THROWS_AS(column_sums(Ref{}, {.rows = 3, .columns = 2}, *x,
+                              Out(half.view(), Write::accumulate), scratch),
+                  Error);
+  column_sums(Ref{}, {.rows = 3, .columns = 2}, *x, Out(), scratch);
 }
