@@ -1,4 +1,4 @@
-// Plain loops for the norms in long double, and bounds on what the kernels may differ from them.
+// Bounds on what the norms' kernels may differ from the oracle (verify/oracle/norm.h).
 #pragma once
 
 #include <bit>
@@ -9,7 +9,7 @@
 
 #include "kernels/base/convert.h"
 
-namespace roundoff::norm_reference {
+namespace roundoff::norm_bound {
 
 using Values = std::vector<double>;
 
@@ -73,17 +73,13 @@ inline Group forward(const Values& x, double eps, double h, double u) {
   return g;
 }
 
-struct Gradient {
-  Values dx, tol;
-};
-
 // dx = rstd (d - A - xhat B) with d = dy gamma, A = mean d, B = mean(d xhat). To first order:
 //   d: one rounding, u |d|;  A: gamma_{h+3} mean|d|, the correction of the mean included;
 //   B: gamma_{h+3} mean|d xhat| + mean(|d| xhat_tol);
 //   xhat B: |xhat| B_tol + xhat_tol |B|;  3u for the product and the two subtractions;
 //   rstd: rstd_rel, and u for the last product. The true reference takes exact statistics, so the
 //   errors of the saved ones are inside xhat_tol and rstd_rel.
-inline Gradient backward(const Group& g, const Values& d, double h, double u) {
+inline Values backward_tolerance(const Group& g, const Values& d, double h, double u) {
   const std::size_t n = d.size();
   long double a = 0, b = 0, a_abs = 0, b_abs = 0, b_hat = 0;
   for (std::size_t i = 0; i < n; ++i) {
@@ -98,17 +94,16 @@ inline Gradient backward(const Group& g, const Values& d, double h, double u) {
   const double a_tol = gamma_k(h + 3, u) * static_cast<double>(a_abs / count);
   const double b_tol =
       gamma_k(h + 3, u) * static_cast<double>(b_abs / count) + static_cast<double>(b_hat / count);
-  Gradient r;
+  Values tolerance;
   for (std::size_t i = 0; i < n; ++i) {
     const double xhat = g.xhat[i];
     const double dx = g.rstd * (d[i] - mean_d - xhat * mean_dx);
     const double inner = u * std::abs(d[i]) + a_tol + std::abs(xhat) * b_tol +
                          g.xhat_tol[i] * std::abs(mean_dx) +
                          3 * u * (std::abs(d[i]) + std::abs(mean_d) + std::abs(xhat * mean_dx));
-    r.dx.push_back(dx);
-    r.tol.push_back(g.rstd * inner + std::abs(dx) * (g.rstd_rel + u));
+    tolerance.push_back(g.rstd * inner + std::abs(dx) * (g.rstd_rel + u));
   }
-  return r;
+  return tolerance;
 }
 
 // Storage of any dtype for a kernel's operand or output.
@@ -146,4 +141,4 @@ inline Values random_values(std::int64_t n, std::uint32_t seed, double mean = 0.
   return v;
 }
 
-}  // namespace roundoff::norm_reference
+}  // namespace roundoff::norm_bound
