@@ -20,7 +20,7 @@ Values reduce(Reduce f, In x, const Shape& shape, std::span<const std::int64_t> 
 
 // The norm's gradient at 0 is 0.
 Values reduce_backward(Reduce f, In x, const Shape& shape, std::span<const std::int64_t> axes,
-                       In dy, Ties ties = Ties::share);
+                       In dy, Ties ties = Ties::first);
 
 // For each element of x, the index of the result that it goes into; and how many results.
 struct Groups {

@@ -1,0 +1,48 @@
+// Sums of products: GEMM and convolution.
+//
+// With S the same sum of products of magnitudes (|alpha| |A||B| + |beta C|):
+//   tolerance = g S + u_o (|Y| + g S) + eta_o + underflow of the K products
+// where g is gamma_h for round-to-nearest in any order, with or without FMA (Higham 3.1); its
+// probabilistic counterpart (Higham and Mary); or, on tensor cores,
+//   ceil(K / b) ((b + 1) 2^-extra + 1) 2^-23,
+// because each block aligns b + 1 addends, each cut by less than 2^-(23 + extra) of the largest,
+// and cuts the sum to fp32 once more; S then takes each non-zero operand as at least 2^emin, where
+// subnormal operands are aligned. Truncation is biased: never sqrt(K) there.
+// An operation that rounds its operands itself (tf32) adds (2 u_low + u_low^2) S.
+#pragma once
+
+#include "verify/bound/base.h"
+#include "verify/oracle/conv2d.h"
+#include "verify/oracle/matmul.h"
+
+namespace roundoff::bound {
+
+// The bound of sums of `terms` products, given their exact values and S; `extra` roundings outside
+// the sum.
+Bound products(std::vector<double> reference, std::span<const double> magnitude, std::int64_t terms,
+               const Arithmetic& a, double extra = 0);
+
+Bound matmul(const oracle::MatmulParams& p, oracle::In a, oracle::In b, oracle::In c,
+             const Arithmetic& arithmetic);
+
+struct MatmulGradients {
+  Bound a, b, c;
+};
+MatmulGradients matmul_backward(const oracle::MatmulParams& p, oracle::In a, oracle::In b,
+                                oracle::In dy, const Arithmetic& arithmetic);
+
+// The running bound for sums formed one product after another in the order of k: g S is replaced by
+// u sum |s_k|, s_k the partial sums, over 1 - K u (proven), or by lambda u sqrt(sum s_k^2)
+// (probabilistic). Products are exact or fused. It is the one that notices a dropped term.
+Bound matmul_running(const oracle::MatmulParams& p, oracle::In a, oracle::In b,
+                     const Arithmetic& arithmetic);
+
+Bound conv2d(const oracle::Conv2dParams& p, oracle::In x, oracle::In w, oracle::In bias,
+             const Arithmetic& arithmetic);
+Bound conv2d_dgrad(const oracle::Conv2dParams& p, oracle::In w, oracle::In dy,
+                   const Arithmetic& arithmetic);
+Bound conv2d_wgrad(const oracle::Conv2dParams& p, oracle::In x, oracle::In dy,
+                   const Arithmetic& arithmetic);
+Bound conv2d_bias_grad(const oracle::Conv2dParams& p, oracle::In dy, const Arithmetic& arithmetic);
+
+}  // namespace roundoff::bound

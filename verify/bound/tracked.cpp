@@ -1,0 +1,17 @@
+#include "verify/bound/tracked.h"
+
+namespace roundoff {
+
+Bound bound_of(std::vector<double> reference, std::span<const Tracked> results, const Arithmetic& a,
+               BoundKind kind) {
+  ROUNDOFF_CHECK(reference.size() == results.size(), "bound", results.size(), " results for ",
+                 reference.size(), " references");
+  Bound bound{std::move(reference), std::vector<double>(results.size()), kind, a.lambda};
+  for (std::size_t i = 0; i < results.size(); ++i)
+    bound.tolerance[i] = std::isfinite(bound.reference[i])
+                             ? rounded_tolerance(results[i].value, results[i].error, a.output)
+                             : 0.0;
+  return bound;
+}
+
+}  // namespace roundoff
