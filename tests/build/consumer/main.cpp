@@ -38,7 +38,7 @@ int main() {
   expect(a.leaf()->grad.to_vector() == std::vector<double>(4096, 3.0), "its gradient");
 
   Sha256 digest;
-  digest.update({});
+  digest.update("");
   expect(digest.hex() == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
          "SHA-256 of nothing");
   return wrong == 0 ? 0 : 1;
