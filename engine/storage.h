@@ -68,6 +68,8 @@ class Storage {
 
   std::byte* data() const { return block_ == nullptr ? nullptr : block_->data; }
   std::size_t bytes() const { return block_ == nullptr ? 0 : block_->bytes; }
+  // Bytes of the block that serves it; at most 64, or 1/8 of them, are more than was asked for.
+  std::size_t capacity() const { return block_ == nullptr ? 0 : block_->capacity; }
   explicit operator bool() const { return block_ != nullptr; }
 
  private:

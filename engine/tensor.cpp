@@ -1,14 +1,37 @@
 #include "engine/tensor.h"
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/base/convert.h"
 
 namespace roundoff {
 
+namespace {
+
+// Integers are labels and counts: one that its type does not hold is an error, not another label.
+template <class T>
+void check_integers(std::span<const double> values, DType dtype) {
+  const auto low = static_cast<double>(std::numeric_limits<T>::min());
+  const double end = std::ldexp(1.0, std::numeric_limits<T>::digits);
+  for (const double value : values)
+    ROUNDOFF_CHECK(value >= low && value < end && value == std::trunc(value), "tensor", "value ",
+                   value, " is not of type ", name(dtype));
+}
+
+template <class T>
+void store_integers(std::span<const double> values, T* to) {
+  for (const double value : values) *to++ = static_cast<T>(value);
+}
+
+}  // namespace
+
 Tensor Tensor::empty(Allocator& allocator, const Shape& shape, DType dtype,
                      MemoryCategory category) {
   const auto n = static_cast<std::size_t>(shape.numel());
+  ROUNDOFF_CHECK(n <= std::numeric_limits<std::size_t>::max() / size_of(dtype), "tensor", "shape ",
+                 shape, " of ", name(dtype), " leaves 64 bit");
   return {allocator.allocate(n * size_of(dtype), category), 0, shape, dtype};
 }
 
@@ -23,32 +46,33 @@ Tensor Tensor::from(Allocator& allocator, std::span<const double> values, const 
                     DType dtype) {
   ROUNDOFF_CHECK(static_cast<std::int64_t>(values.size()) == shape.numel(), "tensor", values.size(),
                  " values for shape ", shape);
+  if (dtype == DType::i64) check_integers<std::int64_t>(values, dtype);
+  if (dtype == DType::i32) check_integers<std::int32_t>(values, dtype);
+  if (dtype == DType::u8) check_integers<std::uint8_t>(values, dtype);
   Tensor t = empty(allocator, shape, dtype);
-  if (is_floating(dtype)) {
-    narrow(values.data(), t.numel(), t.view(), 0);
-    return t;
-  }
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (dtype == DType::i64) t.data<std::int64_t>()[i] = static_cast<std::int64_t>(values[i]);
-    if (dtype == DType::i32) t.data<std::int32_t>()[i] = static_cast<std::int32_t>(values[i]);
-    if (dtype == DType::u8) t.data<std::uint8_t>()[i] = static_cast<std::uint8_t>(values[i]);
-  }
+  if (is_floating(dtype)) narrow(values.data(), t.numel(), t.view(), 0);
+  if (dtype == DType::i64) store_integers(values, t.data<std::int64_t>());
+  if (dtype == DType::i32) store_integers(values, t.data<std::int32_t>());
+  if (dtype == DType::u8) store_integers(values, t.data<std::uint8_t>());
   return t;
 }
 
 Tensor Tensor::with_shape(const Shape& shape) const {
+  ROUNDOFF_CHECK(defined(), "reshape", "the tensor is undefined");
   ROUNDOFF_CHECK(shape.numel() == numel(), "reshape", "shape ", shape_, " has ", numel(),
                  " elements, ", shape, " has ", shape.numel());
   return {storage_, offset_, shape, dtype_};
 }
 
 Tensor Tensor::slice(std::int64_t offset, const Shape& shape) const {
+  ROUNDOFF_CHECK(defined(), "slice", "the tensor is undefined");
   ROUNDOFF_CHECK(offset >= 0 && shape.numel() <= numel() - offset, "slice", "shape ", shape, " at ",
                  offset, " is outside of ", numel(), " elements");
   return {storage_, offset_ + static_cast<std::size_t>(offset) * size_of(dtype_), shape, dtype_};
 }
 
 double Tensor::at(std::int64_t i) const {
+  ROUNDOFF_CHECK(defined(), "tensor", "element ", i, " of an undefined tensor");
   ROUNDOFF_CHECK(i >= 0 && i < numel(), "tensor", "element ", i, " of shape ", shape_);
   double value = 0;
   widen(view(), i, 1, &value);
@@ -56,17 +80,20 @@ double Tensor::at(std::int64_t i) const {
 }
 
 std::vector<double> Tensor::to_vector() const {
+  ROUNDOFF_CHECK(defined(), "tensor", "elements of an undefined tensor");
   std::vector<double> values(static_cast<std::size_t>(numel()));
   widen(view(), 0, numel(), values.data());
   return values;
 }
 
 double Tensor::item() const {
-  ROUNDOFF_CHECK(defined() && numel() == 1, "tensor", "one element expected, shape is ", shape_);
+  ROUNDOFF_CHECK(defined(), "tensor", "the element of an undefined tensor");
+  ROUNDOFF_CHECK(numel() == 1, "tensor", "one element expected, shape is ", shape_);
   return at(0);
 }
 
 Tensor make_leaf(Allocator& allocator, Tensor tensor, std::string name) {
+  ROUNDOFF_CHECK(tensor.defined(), "leaf", "'", name, "' is undefined");
   ROUNDOFF_CHECK(is_floating(tensor.dtype()), "leaf", "a gradient needs a floating type, '", name,
                  "' is ", roundoff::name(tensor.dtype()));
   auto leaf = std::make_shared<Leaf>();

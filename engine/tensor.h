@@ -33,7 +33,8 @@ class Tensor {
                       MemoryCategory category = MemoryCategory::workspace);
   static Tensor zeros(Allocator& allocator, const Shape& shape, DType dtype,
                       MemoryCategory category = MemoryCategory::workspace);
-  // Rounded to `dtype` (RNE); values in row-major order. Throws where their number is wrong.
+  // Values in row-major order, rounded to a floating `dtype` (RNE); an integer dtype takes whole
+  // numbers in its range. Throws otherwise, and where their number is wrong.
   static Tensor from(Allocator& allocator, std::span<const double> values, const Shape& shape,
                      DType dtype);
 
