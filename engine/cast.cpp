@@ -26,6 +26,7 @@ constexpr Operation kCast{"cast", Cast::forward, Cast::backward, CastClass::none
 }  // namespace
 
 Tensor cast(Context& context, const Tensor& x, DType dtype) {
+  ROUNDOFF_CHECK(x.defined(), "cast", "x is absent");
   ROUNDOFF_CHECK(is_floating(x.dtype()) && is_floating(dtype), "cast", "from ", name(x.dtype()),
                  " to ", name(dtype), "; floating types expected");
   if (x.dtype() == dtype) return x;

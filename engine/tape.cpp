@@ -22,10 +22,8 @@ Tape::Tape() : generation_(next_generation()) {}
 
 void Tape::clear() {
   for (std::size_t i = 0; i < node_count_; ++i) nodes_[i].saved = {};
-  for (std::size_t i = 0; i < value_count_; ++i) {
-    values_[i].grad = Tensor();
-    values_[i].leaf.reset();
-  }
+  forget_gradients();
+  for (std::size_t i = 0; i < value_count_; ++i) values_[i].leaf.reset();
   node_count_ = 0;
   value_count_ = 0;
   consumed_ = false;
@@ -50,9 +48,13 @@ Node& Tape::new_node() {
 
 std::int32_t Tape::index_of(const Tensor& tensor, std::string_view operation) {
   if (const auto& leaf = tensor.leaf()) {
-    if (leaf->value.generation != generation_) {
+    // A leaf that has changed is another value, so that nodes that used the old one can tell.
+    if (leaf->value.generation != generation_ ||
+        values_[static_cast<std::size_t>(leaf->value.index)].leaf_version != leaf->version) {
       leaf->value = {generation_, new_value(tensor.shape(), leaf->grad.dtype())};
-      values_[static_cast<std::size_t>(leaf->value.index)].leaf = leaf;
+      Value& value = values_[static_cast<std::size_t>(leaf->value.index)];
+      value.leaf = leaf;
+      value.leaf_version = leaf->version;
     }
     return leaf->value.index;
   }
@@ -76,6 +78,8 @@ void Tape::backward(Context& context, const Tensor& root, const Tensor& seed, bo
       "what the forward pass saved was freed by an earlier pass; pass retain to keep it");
   ROUNDOFF_CHECK(root.defined() && seed.defined() && root.shape() == seed.shape(), "backward",
                  "root has shape ", root.shape(), ", seed has shape ", seed.shape());
+  ROUNDOFF_CHECK(is_floating(seed.dtype()), "backward", "the seed is ", name(seed.dtype()),
+                 "; a floating type expected");
   const std::int32_t index = index_of(root, "backward");
   ROUNDOFF_CHECK(index >= 0, "backward", "the root depends on nothing that wants a gradient");
   Value& value = values_[static_cast<std::size_t>(index)];
@@ -85,11 +89,45 @@ void Tape::backward(Context& context, const Tensor& root, const Tensor& seed, bo
     value.leaf->has_grad = true;
     return;
   }
+  check_versions(index);
   value.grad = seed.detached();
   value.has_grad = true;
   value.seeded = true;
-  run_backward(context, retain);
   consumed_ = !retain;
+  try {
+    run_backward(context, retain);
+  } catch (...) {
+    forget_gradients();
+    throw;
+  }
+}
+
+void Tape::check_versions(std::int32_t root) {
+  for (std::size_t i = 0; i < value_count_; ++i) values_[i].needed = false;
+  values_[static_cast<std::size_t>(root)].needed = true;
+  for (std::size_t i = node_count_; i-- > 0;) {
+    const Node& node = nodes_[i];
+    bool needed = false;
+    for (const std::int32_t out : node.output)
+      needed = needed || (out >= 0 && values_[static_cast<std::size_t>(out)].needed);
+    if (!needed) continue;
+    for (const std::int32_t in : node.input) {
+      if (in < 0) continue;
+      Value& value = values_[static_cast<std::size_t>(in)];
+      value.needed = true;
+      ROUNDOFF_CHECK(value.leaf == nullptr || value.leaf->version == value.leaf_version, "backward",
+                     "'", value.leaf->name, "' was changed after ", node.operation->name,
+                     " had used it; run the forward pass again");
+    }
+  }
+}
+
+void Tape::forget_gradients() {
+  for (std::size_t i = 0; i < value_count_; ++i) {
+    values_[i].grad = Tensor();
+    values_[i].has_grad = false;
+    values_[i].seeded = false;
+  }
 }
 
 void Tape::run_backward(Context& context, bool retain) {
@@ -141,8 +179,9 @@ bool BackwardFrame::has_grad_out(int i) const {
 }
 
 const Tensor& BackwardFrame::grad_out(int i) {
+  ROUNDOFF_CHECK(has_grad_out(i), node_.operation->name, "output ", i, " has no gradient");
   const std::int32_t index = node_.output[static_cast<std::size_t>(i)];
-  Value& value = tape_.values_[static_cast<std::size_t>(index)];
+  const Value& value = tape_.values_[static_cast<std::size_t>(index)];
   if (value.seeded || value.grad.dtype() == value.dtype) return value.grad;
   Tensor& rounded = rounded_[static_cast<std::size_t>(i)];
   if (!rounded.defined()) {
@@ -181,11 +220,11 @@ std::array<Tensor, kMaxOutputs> apply(Context& context, const Operation& operati
                  "too many inputs");
   ForwardFrame frame(context);
   frame.inputs_ = static_cast<int>(inputs.size());
+  frame.index_.fill(-1);
   const auto target = context.autocast.target(operation.name, operation.cast_class);
   Tape& tape = context.tape;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensor& in = frame.in_[i];
-    frame.index_[i] = -1;
     if (!inputs[i]->defined()) continue;
     const bool cast = target && ((operation.cast_inputs >> i) & 1U) != 0;
     in = cast ? autocast_input(context, *inputs[i], *target) : *inputs[i];
@@ -215,9 +254,9 @@ std::array<Tensor, kMaxOutputs> apply(Context& context, const Operation& operati
     node.output_dtype = frame.out_[0].dtype();
     for (std::size_t i = 0; i < inputs.size(); ++i)
       if (node.input[i] >= 0) ++tape.values_[static_cast<std::size_t>(node.input[i])].uses;
+    node.output.fill(-1);
     for (std::size_t i = 0; i < static_cast<std::size_t>(frame.outputs_); ++i) {
       Tensor& out = frame.out_[i];
-      node.output[i] = -1;
       if (!out.defined() || !is_floating(out.dtype())) continue;
       node.output[i] = tape.new_value(out.shape(), out.dtype());
       out.set_value({tape.generation_, node.output[i]});

@@ -65,7 +65,10 @@ struct Value {
   bool has_grad = false;
   // The gradient is the seed of the pass, which keeps its own dtype: 65536 is infinite in fp16.
   bool seeded = false;
+  // The pass that runs needs it.
+  bool needed = false;
   std::shared_ptr<Leaf> leaf;
+  std::uint64_t leaf_version = 0;  // of the value that nodes have used
 };
 
 // Watches a context's nodes as they run: for probes, self tests and people who look.
@@ -85,7 +88,9 @@ class Tape {
 
   // Adds grad(root) = seed to every leaf's gradient that root depends on. A root of one element
   // takes the number `seed`: the loss scale, and a window's normalisation, enter here, in fp32.
-  // Frees what nodes saved, unless `retain`; a second pass without it is an error.
+  // Frees what nodes saved, unless `retain`; a second pass without it is an error, and so is a leaf
+  // whose version has changed since a node used it. Where an operation throws in the middle, the
+  // leaves' gradients are incomplete.
   void backward(Context& context, const Tensor& root, double seed = 1.0, bool retain = false);
   // The same with a gradient for every element of root.
   void backward(Context& context, const Tensor& root, const Tensor& seed, bool retain = false);
@@ -108,7 +113,9 @@ class Tape {
   std::int32_t index_of(const Tensor& tensor, std::string_view operation);
   std::int32_t new_value(const Shape& shape, DType dtype);
   Node& new_node();
+  void check_versions(std::int32_t root);
   void run_backward(Context& context, bool retain);
+  void forget_gradients();
 
   std::vector<Node> nodes_;
   std::vector<Value> values_;
@@ -173,7 +180,8 @@ class BackwardFrame {
   Context& context() const { return context_; }
   const Tensor& saved(int i) const { return node_.saved[static_cast<std::size_t>(i)]; }
   bool has_grad_out(int i) const;
-  // The gradient of output i, in the output's dtype (a seed of the pass keeps its own).
+  // The gradient of output i, in the output's dtype (a seed of the pass keeps its own). Throws
+  // where there is none.
   const Tensor& grad_out(int i);
   // Whether input i wants a gradient.
   bool wants(int i) const { return node_.input[static_cast<std::size_t>(i)] >= 0; }
