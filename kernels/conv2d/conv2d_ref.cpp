@@ -63,6 +63,16 @@ struct Cut {
                                     samples * z.p);
   }
   Patches patches(std::int64_t group) const { return {z, params, group * c_group, c_group}; }
+  // Writes the patches of output rows [begin, end) of x, as rows or, where this returns true, as
+  // columns of a matrix.
+  bool gather(std::int64_t group, const T* x, std::int64_t begin, std::int64_t end, T* to) const {
+    if (c_group != 1) {
+      im2col(patches(group), x, begin, end, to);
+      return false;
+    }
+    im2col_planes(patches(group), x, begin, end, to);
+    return true;
+  }
 
   // Calls f(first sample, number of samples) for every block of samples.
   template <class F>
@@ -105,13 +115,15 @@ void forward(const Cut<T>& cut, const ConstView& x, const ConstView& w, const Co
     T* columns = scratch.get<T>(cut.rows(count) * z.q * cut.columns);
     cut.each_rows(count, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t g = 0; g < cut.params.groups; ++g) {
-        im2col(cut.patches(g), in, begin, end, columns);
+        const std::int64_t pixels = (end - begin) * z.q;
+        const bool planes = cut.gather(g, in, begin, end, columns);
         multiply(cut.arithmetic,
-                 Product<T>{.m = (end - begin) * z.q,
+                 Product<T>{.m = pixels,
                             .n = cut.k_group,
                             .k = cut.columns,
                             .a = columns,
-                            .lda = cut.columns,
+                            .lda = planes ? pixels : cut.columns,
+                            .trans_a = planes,
                             .b = weights + g * cut.k_group * cut.columns,
                             .ldb = cut.columns,
                             .trans_b = true,
@@ -221,16 +233,18 @@ void grad_weight(const Cut<T>& cut, const ConstView& x, const ConstView& dy, con
     T* columns = scratch.get<T>(cut.rows(count) * z.q * cut.columns);
     cut.each_rows(count, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t g = 0; g < cut.params.groups; ++g) {
-        im2col(cut.patches(g), in, begin, end, columns);
+        const std::int64_t pixels = (end - begin) * z.q;
+        const bool planes = cut.gather(g, in, begin, end, columns);
         multiply(cut.arithmetic,
                  Product<T>{.m = cut.k_group,
                             .n = cut.columns,
-                            .k = (end - begin) * z.q,
+                            .k = pixels,
                             .a = grad + begin * z.q * z.k + g * cut.k_group,
                             .lda = z.k,
                             .trans_a = true,
                             .b = columns,
-                            .ldb = cut.columns,
+                            .ldb = planes ? pixels : cut.columns,
+                            .trans_b = planes,
                             .c = out + g * cut.k_group * cut.columns,
                             .ldc = cut.columns,
                             .accumulate = true},

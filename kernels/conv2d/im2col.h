@@ -70,6 +70,41 @@ void im2col(const Patches& patches, const T* x, std::int64_t begin, std::int64_t
   }
 }
 
+// The same matrix transposed, [R, S] x pixels, for patches of one channel: runs along image rows
+// are long where patches are short.
+template <class T>
+void im2col_planes(const Patches& patches, const T* x, std::int64_t begin, std::int64_t end,
+                   T* planes) {
+  const Conv2dShape& z = patches.shape;
+  const std::int64_t stride = patches.params.stride[1];
+  for (std::int64_t r = 0; r < z.r; ++r) {
+    for (std::int64_t s = 0; s < z.s; ++s) {
+      // Output columns [first, last) whose position s lies inside the image.
+      const std::int64_t shift = s * patches.params.dilation[1] - patches.params.padding[1];
+      const std::int64_t first = std::min(z.q, shift >= 0 ? 0 : (-shift + stride - 1) / stride);
+      const std::int64_t last =
+          shift >= z.w ? first : std::clamp((z.w - shift + stride - 1) / stride, first, z.q);
+      for (std::int64_t row = begin; row < end; ++row, planes += z.q) {
+        const std::int64_t line = (row % z.p) * patches.params.stride[0] +
+                                  r * patches.params.dilation[0] - patches.params.padding[0];
+        if (line < 0 || line >= z.h || first == last) {
+          std::fill_n(planes, z.q, T{0});
+          continue;
+        }
+        const T* from =
+            x + ((row / z.p * z.h + line) * z.w + first * stride + shift) * z.c + patches.first;
+        std::fill_n(planes, first, T{0});
+        if (stride * z.c == 1) {
+          std::copy_n(from, last - first, planes + first);
+        } else {
+          for (std::int64_t q = first; q < last; ++q, from += stride * z.c) planes[q] = *from;
+        }
+        std::fill_n(planes + last, z.q - last, T{0});
+      }
+    }
+  }
+}
+
 // The transpose: every patch is added to the pixels that it came from, in the rows' order.
 template <class T>
 void col2im(const Patches& patches, const T* rows, std::int64_t begin, std::int64_t end, T* dx) {

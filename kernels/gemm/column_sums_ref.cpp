@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/base/half.h"
 #include "kernels/gemm/column_sums.h"
@@ -10,39 +11,61 @@ namespace {
 
 constexpr std::string_view kName = "column_sums";
 constexpr std::int64_t kBlock = 128;
-// Columns of a block that stay in cache.
-constexpr std::int64_t kStripe = 4096;
+
+// to[j] += the sum of rows 0 to n - 1 of x, `step` elements apart, for kWidth columns: four
+// interleaved sums, so that additions do not wait for each other.
+template <class T, std::int64_t kWidth>
+void add_block(const T* x, std::int64_t n, std::int64_t step, T* to) {
+  T sums[4][kWidth] = {};
+  std::int64_t i = 0;
+  for (; i + 4 <= n; i += 4)
+    for (std::int64_t lane = 0; lane < 4; ++lane)
+      for (std::int64_t j = 0; j < kWidth; ++j) sums[lane][j] += x[(i + lane) * step + j];
+  for (; i < n; ++i)
+    for (std::int64_t j = 0; j < kWidth; ++j) sums[0][j] += x[i * step + j];
+  for (std::int64_t j = 0; j < kWidth; ++j)
+    to[j] += (sums[0][j] + sums[1][j]) + (sums[2][j] + sums[3][j]);
+}
 
 template <class T>
-struct Plain {
-  T operator()(T sum, T term) const { return sum + term; }
-};
-struct RoundedToHalf {
-  float operator()(float sum, float term) const { return static_cast<float>(Half(sum + term)); }
-};
-
-template <class T, class Add>
-void sum_columns(const ColumnSumsParams& p, const ConstView& x, const Out& y, std::int64_t block,
-                 Scratch& scratch, Add add) {
-  for (std::int64_t first = 0; first < p.columns; first += kStripe) {
+void sum_columns(const ColumnSumsParams& p, const ConstView& x, T* total, Scratch& scratch) {
+  for (std::int64_t i = 0; i < p.rows; i += kBlock) {
     Scratch::Frame frame(scratch);
-    const std::int64_t n = std::min(kStripe, p.columns - first);
-    T* total = scratch.get<T>(n);
-    T* partial = scratch.get<T>(n);
-    std::fill_n(total, n, T{0});
-    for (std::int64_t i = 0; i < p.rows; i += block) {
-      std::fill_n(partial, n, T{0});
-      for (std::int64_t r = i; r < std::min(i + block, p.rows); ++r) {
-        Scratch::Frame row_frame(scratch);
-        const T* row = operand<T>(x, r * p.columns + first, n, false, scratch);
-        for (std::int64_t j = 0; j < n; ++j) partial[j] = add(partial[j], row[j]);
-      }
-      for (std::int64_t j = 0; j < n; ++j) total[j] = add(total[j], partial[j]);
-    }
-    if (p.scale != 1)
-      for (std::int64_t j = 0; j < n; ++j) total[j] *= static_cast<T>(p.scale);
-    narrow(total, n, y, first);
+    const std::int64_t n = std::min(kBlock, p.rows - i);
+    const T* rows = operand<T>(x, i * p.columns, n * p.columns, false, scratch);
+    std::int64_t j = 0;
+    for (; j + 16 <= p.columns; j += 16) add_block<T, 16>(rows + j, n, p.columns, total + j);
+    for (; j < p.columns; ++j) add_block<T, 1>(rows + j, n, p.columns, total + j);
   }
+}
+
+// One chain: partial sums would each start afresh.
+void sum_columns_in_half(const ColumnSumsParams& p, const ConstView& x, float* total,
+                         Scratch& scratch) {
+  for (std::int64_t i = 0; i < p.rows; ++i) {
+    Scratch::Frame frame(scratch);
+    const float* row = operand<float>(x, i * p.columns, p.columns, false, scratch);
+    for (std::int64_t j = 0; j < p.columns; ++j)
+      total[j] =
+          static_cast<float>(Half(static_cast<double>(total[j]) + static_cast<double>(row[j])));
+  }
+}
+
+template <class T>
+void sum_and_write(const ColumnSumsParams& p, const ConstView& x, const Out& y, Scratch& scratch) {
+  Scratch::Frame frame(scratch);
+  T* total = scratch.get<T>(p.columns);
+  std::fill_n(total, p.columns, T{0});
+  if (p.accumulator != Accumulator::fp16) {
+    sum_columns(p, x, total, scratch);
+  } else if constexpr (std::is_same_v<T, float>) {
+    sum_columns_in_half(p, x, total, scratch);
+  } else {
+    sum_columns(p, x, total, scratch);
+  }
+  if (p.scale != 1)
+    for (std::int64_t j = 0; j < p.columns; ++j) total[j] *= static_cast<T>(p.scale);
+  narrow(total, p.columns, y, 0);
 }
 
 }  // namespace
@@ -60,12 +83,9 @@ void column_sums(Ref, const ColumnSumsParams& p, const ConstView& x, const Out& 
   ROUNDOFF_CHECK(y.write == Write::overwrite || !is_16bit(y.view.dtype), kName,
                  "cannot accumulate into ", name(y.view.dtype), "; fp32 or fp64 expected");
   if (x.dtype == DType::fp64 || p.accumulator == Accumulator::fp64) {
-    sum_columns<double>(p, x, y, kBlock, scratch, Plain<double>{});
-  } else if (p.accumulator == Accumulator::fp16) {
-    // One chain: partial sums would each start afresh.
-    sum_columns<float>(p, x, y, std::max<std::int64_t>(p.rows, 1), scratch, RoundedToHalf{});
+    sum_and_write<double>(p, x, y, scratch);
   } else {
-    sum_columns<float>(p, x, y, kBlock, scratch, Plain<float>{});
+    sum_and_write<float>(p, x, y, scratch);
   }
 }
 

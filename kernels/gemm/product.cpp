@@ -35,18 +35,26 @@ template <class T>
 using Map = Eigen::Map<RowMajor<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
 
 template <class T>
+void fill_zeros(const Product<T>& p) {
+  if (p.ldc == p.n) {
+    std::fill_n(p.c, p.m * p.n, T{0});
+    return;
+  }
+  for (std::int64_t i = 0; i < p.m; ++i) std::fill_n(p.c + i * p.ldc, p.n, T{0});
+}
+
+template <class T>
 void eigen_product(const Product<T>& p) {
   const ConstMap<T> a(p.a, p.trans_a ? p.k : p.m, p.trans_a ? p.m : p.k,
                       Eigen::OuterStride<>(p.lda));
   const ConstMap<T> b(p.b, p.trans_b ? p.n : p.k, p.trans_b ? p.k : p.n,
                       Eigen::OuterStride<>(p.ldb));
   Map<T> c(p.c, p.m, p.n, Eigen::OuterStride<>(p.ldc));
+  // Eigen would fill a matrix with zeros row by row, which costs more than a product of small
+  // depth.
+  if (!p.accumulate) fill_zeros(p);
   const auto assign = [&](const auto& left, const auto& right) {
-    if (p.accumulate) {
-      c.noalias() += p.alpha * (left * right);
-    } else {
-      c.noalias() = p.alpha * (left * right);
-    }
+    c.noalias() += p.alpha * (left * right);
   };
   if (p.trans_a) {
     p.trans_b ? assign(a.transpose(), b.transpose()) : assign(a.transpose(), b);
@@ -181,8 +189,7 @@ template <class T>
 void any_product(const Product<T>& p) {
   if (p.m == 0 || p.n == 0) return;
   if (p.k == 0 || p.alpha == T{0}) {
-    if (p.accumulate) return;
-    for (std::int64_t i = 0; i < p.m; ++i) std::fill_n(p.c + i * p.ldc, p.n, T{0});
+    if (!p.accumulate) fill_zeros(p);
     return;
   }
 #if defined(ROUNDOFF_HAS_BLAS)

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
 
 #include "kernels/base/convert.h"
 #include "kernels/gemm/operand.h"
@@ -67,20 +69,29 @@ void check(std::string_view operation, const Geometry& g, const ConstView& x, co
                  "cannot accumulate into ", name(y.view.dtype), "; fp32 or fp64 expected");
 }
 
-// Calls f(n, in, out) for every sample, with its input in T and its output, zeroed unless it holds
-// what is accumulated into, in T; writes the output where it is held in another type.
+// Calls f(n, in, out) for every sample, its input and its output in T. `sums`: f adds to its
+// output, which is zeroed first unless it holds what is accumulated into; otherwise f writes all of
+// it.
 template <class T, class F>
 void each_sample(const ConstView& x, std::int64_t n, std::int64_t in_size, const Out& y,
-                 std::int64_t out_size, Scratch& scratch, F&& f) {
-  const bool direct = y.view.dtype == dtype_of<T>;
+                 std::int64_t out_size, bool sums, Scratch& scratch, F&& f) {
+  const bool accumulate = y.write == Write::accumulate;
+  const bool direct = y.view.dtype == dtype_of<T> && (sums || !accumulate);
   for (std::int64_t i = 0; i < n; ++i) {
     Scratch::Frame frame(scratch);
     const T* in = operand<T>(x, i * in_size, in_size, false, scratch);
     T* out = direct ? y.view.as<T>() + i * out_size : scratch.get<T>(out_size);
-    if (!direct || y.write == Write::overwrite) std::fill_n(out, out_size, T{0});
+    if (sums && !(direct && accumulate)) std::fill_n(out, out_size, T{0});
     f(i, in, out);
     if (!direct) narrow(out, out_size, y, i * out_size);
   }
+}
+
+// Whether every pixel lies in exactly one window.
+bool tiles(const Geometry& g) {
+  const Pool2dParams& p = g.params;
+  return p.kernel == p.stride && p.padding[0] == 0 && p.padding[1] == 0 &&
+         g.p * p.stride[0] == g.h && g.q * p.stride[1] == g.w;
 }
 
 // Calls f(output pixel, rows, columns) for every window.
@@ -92,61 +103,110 @@ void each_window(const Geometry& g, F&& f) {
   }
 }
 
+// Calls f.operator()<width>(first channel) over all channels. A width that the compiler knows lets
+// it keep a window's values in registers.
+template <class F>
+void each_channels(std::int64_t channels, F&& f) {
+  std::int64_t c = 0;
+  for (; c + 16 <= channels; c += 16) f.template operator()<16>(c);
+  for (; c < channels; ++c) f.template operator()<1>(c);
+}
+
+// kWidth values that stay in registers (the vector extension of g++ and clang), or one.
+template <class T, int kWidth>
+struct Lanes {
+  using Index = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
+  using Values [[gnu::vector_size(kWidth * sizeof(T))]] = T;
+  using Indices [[gnu::vector_size(kWidth * sizeof(T))]] = Index;
+};
+template <class T>
+struct Lanes<T, 1> {
+  using Index = std::int32_t;
+  using Values = T;
+  using Indices = std::int32_t;
+};
+
+template <class T, int kWidth>
+void max_of_window(const T* in, std::int64_t width, std::int64_t channels, Range rows,
+                   Range columns, T* out, std::int32_t* winners) {
+  using Lane = Lanes<T, kWidth>;
+  using Index = typename Lane::Index;
+  typename Lane::Values best;
+  typename Lane::Indices at =
+      typename Lane::Indices{} + static_cast<Index>(rows.begin * width + columns.begin);
+  std::memcpy(&best, in + (rows.begin * width + columns.begin) * channels, sizeof(best));
+  for (std::int64_t h = rows.begin; h < rows.end; ++h) {
+    for (std::int64_t w = columns.begin; w < columns.end; ++w) {
+      typename Lane::Values v;
+      std::memcpy(&v, in + (h * width + w) * channels, sizeof(v));
+      const auto wins = (v > best) | ((v != v) & (best == best));
+      best = wins ? v : best;
+      at = wins ? typename Lane::Indices{} + static_cast<Index>(h * width + w) : at;
+    }
+  }
+  std::memcpy(out, &best, sizeof(best));
+  if (winners == nullptr) return;
+  if constexpr (kWidth == 1) {
+    *winners = at;
+  } else {
+    for (int c = 0; c < kWidth; ++c) winners[c] = static_cast<std::int32_t>(at[c]);
+  }
+}
+
 template <class T>
 void max_forward(const Geometry& g, const ConstView& x, const Out& y, const Out& argmax,
                  Scratch& scratch) {
-  Scratch::Frame frame(scratch);
-  T* best = scratch.get<T>(g.c);
-  auto* spare = argmax.wanted ? nullptr : scratch.get<std::int32_t>(g.c);
-  each_sample<T>(
-      x, g.n, g.image(), y, g.result(), scratch, [&](std::int64_t n, const T* in, T* out) {
-        each_window(g, [&](std::int64_t pixel, Range rows, Range columns) {
-          std::int32_t* at = argmax.wanted
-                                 ? argmax.view.as<std::int32_t>() + (n * g.p * g.q + pixel) * g.c
-                                 : spare;
-          bool first = true;
-          for (std::int64_t h = rows.begin; h < rows.end; ++h) {
-            for (std::int64_t w = columns.begin; w < columns.end; ++w) {
-              const auto position = static_cast<std::int32_t>(h * g.w + w);
-              const T* value = in + (h * g.w + w) * g.c;
-              if (first) {
-                std::copy_n(value, g.c, best);
-                std::fill_n(at, g.c, position);
-                first = false;
-                continue;
-              }
-              for (std::int64_t c = 0; c < g.c; ++c) {
-                const T v = value[c];
-                const T b = best[c];
-                const bool wins = (v > b) | ((v != v) & (b == b));
-                best[c] = wins ? v : b;
-                at[c] = wins ? position : at[c];
-              }
-            }
-          }
-          T* to = out + pixel * g.c;
-          for (std::int64_t c = 0; c < g.c; ++c) to[c] = best[c];
-        });
+  const auto sample = [&](std::int64_t n, const T* in, T* out) {
+    std::int32_t* winners =
+        argmax.wanted ? argmax.view.as<std::int32_t>() + n * g.result() : nullptr;
+    each_window(g, [&](std::int64_t pixel, Range rows, Range columns) {
+      each_channels(g.c, [&]<int kWidth>(std::int64_t c) {
+        const std::int64_t at = pixel * g.c + c;
+        max_of_window<T, kWidth>(in + c, g.w, g.c, rows, columns, out + at,
+                                 winners == nullptr ? nullptr : winners + at);
       });
+    });
+  };
+  each_sample<T>(x, g.n, g.image(), y, g.result(), false, scratch, sample);
+}
+
+// dx (= or +=) dy where the pixel won.
+template <class T, int kWidth, bool kOnce>
+void max_gradient(const std::int32_t* winners, const T* dy, std::int64_t width,
+                  std::int64_t channels, Range rows, Range columns, T* dx) {
+  std::int32_t at[kWidth];
+  T grad[kWidth];
+  for (int c = 0; c < kWidth; ++c) {
+    at[c] = winners[c];
+    grad[c] = dy[c];
+  }
+  for (std::int64_t h = rows.begin; h < rows.end; ++h) {
+    for (std::int64_t w = columns.begin; w < columns.end; ++w) {
+      const auto position = static_cast<std::int32_t>(h * width + w);
+      T* to = dx + (h * width + w) * channels;
+      for (int c = 0; c < kWidth; ++c) {
+        const T term = at[c] == position ? grad[c] : T{0};
+        to[c] = kOnce ? term : to[c] + term;
+      }
+    }
+  }
 }
 
 template <class T>
 void max_backward(const Geometry& g, const ConstView& argmax, const ConstView& dy, const Out& dx,
                   Scratch& scratch) {
-  each_sample<T>(
-      dy, g.n, g.result(), dx, g.image(), scratch, [&](std::int64_t n, const T* in, T* out) {
-        each_window(g, [&](std::int64_t pixel, Range rows, Range columns) {
-          const std::int32_t* at = argmax.as<std::int32_t>() + (n * g.p * g.q + pixel) * g.c;
-          const T* grad = in + pixel * g.c;
-          for (std::int64_t h = rows.begin; h < rows.end; ++h) {
-            for (std::int64_t w = columns.begin; w < columns.end; ++w) {
-              const auto position = static_cast<std::int32_t>(h * g.w + w);
-              T* to = out + (h * g.w + w) * g.c;
-              for (std::int64_t c = 0; c < g.c; ++c) to[c] += at[c] == position ? grad[c] : T{0};
-            }
-          }
-        });
+  const bool once = tiles(g) && dx.write == Write::overwrite;
+  const auto sample = [&](std::int64_t n, const T* in, T* out) {
+    const std::int32_t* winners = argmax.as<std::int32_t>() + n * g.result();
+    each_window(g, [&](std::int64_t pixel, Range rows, Range columns) {
+      each_channels(g.c, [&]<int kWidth>(std::int64_t c) {
+        const std::int64_t at = pixel * g.c + c;
+        const auto write = once ? max_gradient<T, kWidth, true> : max_gradient<T, kWidth, false>;
+        write(winners + at, in + at, g.w, g.c, rows, columns, out + c);
       });
+    });
+  };
+  each_sample<T>(dy, g.n, g.result(), dx, g.image(), !once, scratch, sample);
 }
 
 std::int64_t divisor(const Pool2dParams& p, Range rows, Range columns) {
@@ -158,7 +218,7 @@ template <class T>
 void avg_forward(const Geometry& g, const ConstView& x, const Out& y, Scratch& scratch) {
   Scratch::Frame frame(scratch);
   T* sum = scratch.get<T>(g.c);
-  each_sample<T>(x, g.n, g.image(), y, g.result(), scratch, [&](std::int64_t, const T* in, T* out) {
+  const auto sample = [&](std::int64_t, const T* in, T* out) {
     each_window(g, [&](std::int64_t pixel, Range rows, Range columns) {
       std::fill_n(sum, g.c, T{0});
       for (std::int64_t h = rows.begin; h < rows.end; ++h) {
@@ -169,29 +229,30 @@ void avg_forward(const Geometry& g, const ConstView& x, const Out& y, Scratch& s
       }
       const auto area = static_cast<T>(divisor(g.params, rows, columns));
       T* to = out + pixel * g.c;
-      for (std::int64_t c = 0; c < g.c; ++c) to[c] += sum[c] / area;
+      for (std::int64_t c = 0; c < g.c; ++c) to[c] = sum[c] / area;
     });
-  });
+  };
+  each_sample<T>(x, g.n, g.image(), y, g.result(), false, scratch, sample);
 }
 
 template <class T>
 void avg_backward(const Geometry& g, const ConstView& dy, const Out& dx, Scratch& scratch) {
   Scratch::Frame frame(scratch);
   T* share = scratch.get<T>(g.c);
-  each_sample<T>(dy, g.n, g.result(), dx, g.image(), scratch,
-                 [&](std::int64_t, const T* in, T* out) {
-                   each_window(g, [&](std::int64_t pixel, Range rows, Range columns) {
-                     const auto area = static_cast<T>(divisor(g.params, rows, columns));
-                     const T* grad = in + pixel * g.c;
-                     for (std::int64_t c = 0; c < g.c; ++c) share[c] = grad[c] / area;
-                     for (std::int64_t h = rows.begin; h < rows.end; ++h) {
-                       for (std::int64_t w = columns.begin; w < columns.end; ++w) {
-                         T* to = out + (h * g.w + w) * g.c;
-                         for (std::int64_t c = 0; c < g.c; ++c) to[c] += share[c];
-                       }
-                     }
-                   });
-                 });
+  const auto sample = [&](std::int64_t, const T* in, T* out) {
+    each_window(g, [&](std::int64_t pixel, Range rows, Range columns) {
+      const auto area = static_cast<T>(divisor(g.params, rows, columns));
+      const T* grad = in + pixel * g.c;
+      for (std::int64_t c = 0; c < g.c; ++c) share[c] = grad[c] / area;
+      for (std::int64_t h = rows.begin; h < rows.end; ++h) {
+        for (std::int64_t w = columns.begin; w < columns.end; ++w) {
+          T* to = out + (h * g.w + w) * g.c;
+          for (std::int64_t c = 0; c < g.c; ++c) to[c] += share[c];
+        }
+      }
+    });
+  };
+  each_sample<T>(dy, g.n, g.result(), dx, g.image(), true, scratch, sample);
 }
 
 template <class F>
