@@ -4,6 +4,7 @@
 #include "kernels/elementwise/chunks.h"
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/reduce/sum_tree.h"
+#include "kernels/softmax/row.h"
 
 namespace roundoff {
 
@@ -84,23 +85,6 @@ T weight_of(const ConstView& weight, std::int64_t c) {
   return *load_weights(weight, c, 1, &buffer);
 }
 
-// A NaN need not win here: it makes the sum of exponentials NaN.
-template <class T>
-T row_maximum(const ConstView& logits, std::int64_t at, std::int64_t n) {
-  T buffer[detail::kChunk];
-  T lanes[detail::kLanes];
-  std::fill_n(lanes, detail::kLanes, -std::numeric_limits<T>::infinity());
-  for (std::int64_t i = 0; i < n; i += detail::kChunk) {
-    const std::int64_t m = std::min(detail::kChunk, n - i);
-    const T* x = detail::load(logits, at + i, m, buffer);
-    std::int64_t k = 0;
-    for (; k + detail::kLanes <= m; k += detail::kLanes)
-      for (int j = 0; j < detail::kLanes; ++j) lanes[j] = x[k + j] > lanes[j] ? x[k + j] : lanes[j];
-    for (int j = 0; k + j < m; ++j) lanes[j] = x[k + j] > lanes[j] ? x[k + j] : lanes[j];
-  }
-  return *std::max_element(lanes, lanes + detail::kLanes);
-}
-
 template <class T>
 struct RowStats {
   T max;
@@ -109,7 +93,7 @@ struct RowStats {
 
 template <class T>
 RowStats<T> row_stats_of(const ConstView& logits, std::int64_t at, std::int64_t n) {
-  const T max = row_maximum<T>(logits, at, n);
+  const T max = detail::row_maximum<T>(logits, at, n);
   const T sum =
       detail::sum_contiguous<T>(n, [&](std::int64_t i, std::int64_t m, T* buffer) -> const T* {
         const T* x = detail::load(logits, at + i, m, buffer);

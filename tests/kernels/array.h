@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <initializer_list>
 #include <random>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/base/convert.h"
@@ -27,14 +29,32 @@ class Array {
   Array(DType dtype, const Shape& shape, std::span<const double> values, std::int64_t offset = 0)
       : Array(dtype, shape, offset) {
     ROUNDOFF_CHECK(static_cast<std::int64_t>(values.size()) == shape.numel(), "test", "values");
-    convert(Ref{}, {values.data(), DType::fp64, shape}, Out(view()));
+    const auto copy = [&](auto* to) {
+      for (const double value : values) *to++ = static_cast<std::decay_t<decltype(*to)>>(value);
+    };
+    if (dtype == DType::i64) copy(view().as<std::int64_t>());
+    if (dtype == DType::i32) copy(view().as<std::int32_t>());
+    if (dtype == DType::u8) copy(view().as<std::uint8_t>());
+    if (is_floating(dtype)) convert(Ref{}, {values.data(), DType::fp64, shape}, out());
   }
+  Array(DType dtype, const Shape& shape, const std::vector<double>& values)
+      : Array(dtype, shape, std::span<const double>(values)) {}
+  Array(DType dtype, const Shape& shape, std::initializer_list<double> values)
+      : Array(dtype, shape, std::span<const double>(values.begin(), values.size())) {}
 
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
   View view() { return {memory_.data() + start_, dtype_, shape_}; }
   ConstView view() const { return {memory_.data() + start_, dtype_, shape_}; }
   ConstView operator*() const { return view(); }
+  operator ConstView() const { return view(); }
+  Out out(Write write = Write::overwrite) { return {view(), write}; }
+  double operator[](std::int64_t i) const {
+    double value = 0;
+    widen(view(), i, 1, &value);
+    return value;
+  }
+  std::int64_t size() const { return shape_.numel(); }
   std::vector<double> values() const {
     std::vector<double> v(static_cast<std::size_t>(shape_.numel()));
     widen(view(), 0, shape_.numel(), v.data());

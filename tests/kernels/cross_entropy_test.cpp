@@ -6,7 +6,8 @@
 #include <optional>
 
 #include "kernels/reduce/sum_tree.h"
-#include "operand.h"
+#include "tests/kernels/array.h"
+#include "tests/kernels/bounds.h"
 
 using namespace roundoff;
 using namespace roundoff::test;
@@ -22,25 +23,25 @@ struct Result {
   std::vector<double> dlogits;
 };
 
-DType loss_dtype(const Operand& logits) {
-  return logits.view().dtype == DType::fp64 ? DType::fp64 : DType::fp32;
+DType loss_dtype(const Array& logits) {
+  return logits.dtype() == DType::fp64 ? DType::fp64 : DType::fp32;
 }
 
-Result run(const Operand& logits, const Operand& target, const CrossEntropyParams& params = {},
-           const Operand* weight = nullptr, double seed = 1,
+Result run(const Array& logits, const Array& target, const CrossEntropyParams& params = {},
+           const Array* weight = nullptr, double seed = 1,
            std::optional<DType> grad_dtype = std::nullopt) {
-  const Shape& shape = logits.view().shape;
+  const Shape& shape = logits.shape();
   const Shape batch(shape.extents().first(static_cast<std::size_t>(shape.rank() - 1)));
   const ConstView w = weight == nullptr ? ConstView::absent() : ConstView(*weight);
   const DType wide = loss_dtype(logits);
   const Shape loss_shape = params.reduction == Reduction::none ? batch : Shape{};
-  Operand loss(loss_shape, wide);
-  Operand valid({}, wide);
-  Operand stats({batch.numel(), 2}, row_stats_dtype(params.accumulator, logits.view().dtype));
+  Array loss(wide, loss_shape);
+  Array valid(wide, {});
+  Array stats(row_stats_dtype(params.accumulator, logits.dtype()), {batch.numel(), 2});
   cross_entropy_forward(Ref{}, params, logits, target, w, loss.out(), valid.out(), stats.out());
-  const Operand dloss(loss_shape, wide,
-                      std::vector<double>(static_cast<std::size_t>(loss_shape.numel()), seed));
-  Operand dlogits(shape, grad_dtype.value_or(logits.view().dtype));
+  const Array dloss(wide, loss_shape,
+                    std::vector<double>(static_cast<std::size_t>(loss_shape.numel()), seed));
+  Array dlogits(grad_dtype.value_or(logits.dtype()), shape);
   cross_entropy_backward(Ref{}, params, logits, target, w, valid, stats, dloss, dlogits.out());
   return {loss.values(), valid[0], dlogits.values()};
 }
@@ -89,8 +90,8 @@ void check_fp32(double got, double want, double roundings = 8) {
 }  // namespace
 
 TEST_CASE("case 35 [LOSS] log(softmax) is not log_softmax") {
-  const Operand x({1, 3}, DType::fp32, {0, -104, -200});
-  const Operand y({1}, DType::i64, {2});
+  const Array x(DType::fp32, {1, 3}, {0, -104, -200});
+  const Array y(DType::i64, {1}, {2});
   const Result r = run(x, y);
   CHECK(r.loss[0] == 200);
   CHECK(r.dlogits[0] == 1);
@@ -99,28 +100,28 @@ TEST_CASE("case 35 [LOSS] log(softmax) is not log_softmax") {
 }
 
 TEST_CASE("case 36 [LOSS] extreme logits") {
-  const Operand x({1, 2}, DType::fp16, {65504, 0});
-  CHECK(run(x, Operand({1}, DType::i64, {1})).loss[0] == 65504);
-  CHECK(run(x, Operand({1}, DType::i64, {0})).loss[0] == 0);
+  const Array x(DType::fp16, {1, 2}, {65504, 0});
+  CHECK(run(x, Array(DType::i64, {1}, {1})).loss[0] == 65504);
+  CHECK(run(x, Array(DType::i64, {1}, {0})).loss[0] == 0);
   for (const auto& [classes, want] :
        {std::pair{70000, 11.15625052}, std::pair{50257, 10.82490512}}) {
-    const Operand equal({1, classes}, DType::fp16,
-                        std::vector<double>(static_cast<std::size_t>(classes), 3.5));
-    const Result r = run(equal, Operand({1}, DType::i64, {17}));
+    const Array equal(DType::fp16, {1, classes},
+                      std::vector<double>(static_cast<std::size_t>(classes), 3.5));
+    const Result r = run(equal, Array(DType::i64, {1}, {17}));
     const double exact = std::log(static_cast<double>(classes));
     check_near(exact, want, 1e-8);
     check_near(r.loss[0], exact, rho(classes, 0x1p-24) + 3 * 0x1p-24 * exact);
   }
-  const Result row = run(Operand({1, 2}, DType::fp32, {kInf, 0}), Operand({1}, DType::i64, {1}));
+  const Result row = run(Array(DType::fp32, {1, 2}, {kInf, 0}), Array(DType::i64, {1}, {1}));
   CHECK(std::isnan(row.loss[0]));
   CHECK(std::isnan(row.dlogits[0]));
   CHECK(std::isnan(row.dlogits[1]));
 }
 
 TEST_CASE("case 39 [LOSS] class weights: mean divides by the sum of weights") {
-  const Operand x({2, 3}, DType::fp32, {.2, .3, .5, .5, .2, .3});
-  const Operand y({2}, DType::i64, {2, 1});
-  const Operand w({3}, DType::fp32, {2, 4, 6});
+  const Array x(DType::fp32, {2, 3}, {.2, .3, .5, .5, .2, .3});
+  const Array y(DType::i64, {2}, {2, 1});
+  const Array w(DType::fp32, {3}, {2, 4, 6});
   const Result none = run(x, y, {.reduction = Reduction::none}, &w);
   check_fp32(none.loss[0], 5.63898637);
   check_fp32(none.loss[1], 4.95932424);
@@ -128,16 +129,16 @@ TEST_CASE("case 39 [LOSS] class weights: mean divides by the sum of weights") {
   const Result mean = run(x, y, {}, &w);
   check_fp32(mean.loss[0], 1.05983106);
   CHECK(mean.valid == 10);
-  const Operand x3({3, 3}, DType::fp32, {.2, .3, .5, .5, .2, .3, 9, 9, -9});
-  const Result ignored = run(x3, Operand({3}, DType::i64, {2, 1, -100}), {}, &w);
+  const Array x3(DType::fp32, {3, 3}, {.2, .3, .5, .5, .2, .3, 9, 9, -9});
+  const Result ignored = run(x3, Array(DType::i64, {3}, {2, 1, -100}), {}, &w);
   CHECK(ignored.loss == mean.loss);
   CHECK(ignored.valid == 10);
 }
 
 TEST_CASE("case 40 [LOSS] all targets ignored") {
   for (const DType dtype : kFloating) {
-    const Operand x({2, 3}, dtype, {1, 2, 3, kNan, kInf, 6});
-    const Operand y({2}, DType::i64, {-100, -100});
+    const Array x(dtype, {2, 3}, {1, 2, 3, kNan, kInf, 6});
+    const Array y(DType::i64, {2}, {-100, -100});
     for (const Reduction reduction : {Reduction::none, Reduction::sum, Reduction::mean}) {
       for (const double smoothing : {0.0, 0.1}) {
         const Result r = run(x, y, {.label_smoothing = smoothing, .reduction = reduction});
@@ -146,29 +147,29 @@ TEST_CASE("case 40 [LOSS] all targets ignored") {
         CHECK(r.dlogits == std::vector<double>(6, 0.0));
       }
     }
-    const Result empty = run(Operand({0, 3}, dtype), Operand({0}, DType::i64));
+    const Result empty = run(Array(dtype, {0, 3}), Array(DType::i64, {0}));
     CHECK(empty.loss[0] == 0);
     CHECK(empty.valid == 0);
   }
 }
 
 TEST_CASE("case 42 [LOSS] ignore_index value and out-of-range labels") {
-  const Operand x({2, 3}, DType::fp32, {1, 2, 3, 4, 5, 6});
-  const Operand one({1, 3}, DType::fp32, {1, 2, 3});
-  const Operand y({2}, DType::i64, {2, 255});
+  const Array x(DType::fp32, {2, 3}, {1, 2, 3, 4, 5, 6});
+  const Array one(DType::fp32, {1, 3}, {1, 2, 3});
+  const Array y(DType::i64, {2}, {2, 255});
   for (const Reduction reduction : {Reduction::none, Reduction::sum, Reduction::mean}) {
     const Result r = run(x, y, {.ignore_index = 255, .reduction = reduction});
-    CHECK(r.loss[0] == run(one, Operand({1}, DType::i64, {2}), {.reduction = reduction}).loss[0]);
+    CHECK(r.loss[0] == run(one, Array(DType::i64, {1}, {2}), {.reduction = reduction}).loss[0]);
     if (reduction == Reduction::none) CHECK(r.loss[1] == 0);
     CHECK(r.dlogits[3] == 0);
     CHECK(r.dlogits[4] == 0);
     CHECK(r.dlogits[5] == 0);
   }
   for (const double label : {-4.0, 3.0, 255.0}) {
-    const Operand bad({2}, DType::i64, {0, label});
-    Operand loss({}, DType::fp32, {42});
-    Operand valid({}, DType::fp32, {42});
-    Operand stats({2, 2}, DType::fp32, {42, 42, 42, 42});
+    const Array bad(DType::i64, {2}, {0, label});
+    Array loss(DType::fp32, {}, {42});
+    Array valid(DType::fp32, {}, {42});
+    Array stats(DType::fp32, {2, 2}, {42, 42, 42, 42});
     const std::string message =
         concat("[cross_entropy] row 1 has label ", label, ", expected 0 to 2 or ignore_index -100");
     CHECK_THROWS_WITH_AS(cross_entropy_forward(Ref{}, {}, x, bad, ConstView::absent(), loss.out(),
@@ -177,7 +178,7 @@ TEST_CASE("case 42 [LOSS] ignore_index value and out-of-range labels") {
     CHECK(loss[0] == 42);
     CHECK(valid[0] == 42);
     CHECK(stats.values() == std::vector<double>(4, 42.0));
-    Operand dlogits({2, 3}, DType::fp32, std::vector<double>(6, 42));
+    Array dlogits(DType::fp32, {2, 3}, std::vector<double>(6, 42));
     CHECK_THROWS_WITH_AS(cross_entropy_backward(Ref{}, {}, x, bad, ConstView::absent(), valid,
                                                 stats, loss, dlogits.out()),
                          message.c_str(), Error);
@@ -186,35 +187,35 @@ TEST_CASE("case 42 [LOSS] ignore_index value and out-of-range labels") {
 }
 
 TEST_CASE("case 43 [LOSS] ignore_index inside the class range") {
-  const Operand x({2, 3}, DType::fp32, std::vector<double>(6, 1));
-  const Result r = run(x, Operand({2}, DType::i64, {1, 2}), {.ignore_index = 0});
+  const Array x(DType::fp32, {2, 3}, std::vector<double>(6, 1));
+  const Result r = run(x, Array(DType::i64, {2}, {1, 2}), {.ignore_index = 0});
   check_fp32(r.loss[0], 1.0986122887);
   const double want[] = {1. / 6, -1. / 3, 1. / 6, 1. / 6, 1. / 6, -1. / 3};
   for (std::size_t i = 0; i < 6; ++i) check_fp32(r.dlogits[i], want[i]);
 }
 
 TEST_CASE("case 44 [LOSS] label smoothing formula") {
-  const Operand x({1, 3}, DType::fp64, {2, 1, 0});
-  const Operand y({1}, DType::i64, {0});
+  const Array x(DType::fp64, {1, 3}, {2, 1, 0});
+  const Array y(DType::i64, {1}, {0});
   const Result r = run(x, y, {.label_smoothing = 0.1});
   check_near(r.loss[0], 0.5076059644, 1e-10);
   check_near(r.dlogits[0], -0.2680923776, 1e-10);
   check_near(r.dlogits[1], 0.2113951377, 1e-10);
   check_near(r.dlogits[2], 0.0566972398, 1e-10);
   for (const double e : {0.0, 0.1, 0.5, 1.0})
-    check_near(run(Operand({1, 3}, DType::fp64, {7, 7, 7}), y, {.label_smoothing = e}).loss[0],
+    check_near(run(Array(DType::fp64, {1, 3}, {7, 7, 7}), y, {.label_smoothing = e}).loss[0],
                std::log(3.0), 8 * 0x1p-53);
 }
 
 TEST_CASE("case 47 [LOSS] soft targets divide by N, not by weights") {
-  const Operand x({2, 3}, DType::fp64, {2, 1, 0, 0, 3, 1});
-  const Operand w({3}, DType::fp64, {1, 2, 5});
-  const Operand q({2, 3}, DType::fp64, {.7, .2, .1, .1, .1, .8});
+  const Array x(DType::fp64, {2, 3}, {2, 1, 0, 0, 3, 1});
+  const Array w(DType::fp64, {3}, {1, 2, 5});
+  const Array q(DType::fp64, {2, 3}, {.7, .2, .1, .1, .1, .8});
   const Result soft = run(x, q, {}, &w);
   check_near(soft.loss[0], 5.5412537136, 1e-10);
   CHECK(soft.valid == 2);
-  const Operand one_hot({2, 3}, DType::fp64, {0, 0, 1, 0, 0, 1});
-  const Operand labels({2}, DType::i64, {2, 2});
+  const Array one_hot(DType::fp64, {2, 3}, {0, 0, 1, 0, 0, 1});
+  const Array labels(DType::i64, {2}, {2, 2});
   const double a = run(x, one_hot, {}, &w).loss[0];
   const double b = run(x, labels, {}, &w).loss[0];
   // One-hot rows of class 2 weigh 5 each: the two means differ by that factor.
@@ -222,8 +223,8 @@ TEST_CASE("case 47 [LOSS] soft targets divide by N, not by weights") {
 }
 
 TEST_CASE("case 48 [LOSS] mean over many positions in fp16") {
-  const Operand x({70000, 2}, DType::fp16, std::vector<double>(140000, 2));
-  const Operand y({70000}, DType::i64, std::vector<double>(70000, 1));
+  const Array x(DType::fp16, {70000, 2}, std::vector<double>(140000, 2));
+  const Array y(DType::i64, {70000}, std::vector<double>(70000, 1));
   const Result mean = run(x, y, {}, nullptr, 65536, DType::fp16);
   check_fp32(mean.loss[0], 0.6931471806);
   CHECK(mean.valid == 70000);
@@ -246,10 +247,10 @@ struct Oracle {
   std::vector<long double> grad, grad_error;  // of each logit, for seed 1 and no division
   long double valid = 0;
 
-  Oracle(const Operand& x, const Operand* q, const std::vector<std::int64_t>& labels,
-         const Operand* w, long double smoothing, double u) {
-    const std::int64_t classes = x.view().shape[1];
-    for (std::int64_t i = 0; i < x.view().shape[0]; ++i) {
+  Oracle(const Array& x, const Array* q, const std::vector<std::int64_t>& labels, const Array* w,
+         long double smoothing, double u) {
+    const std::int64_t classes = x.shape()[1];
+    for (std::int64_t i = 0; i < x.shape()[0]; ++i) {
       const std::int64_t t = q == nullptr ? labels[static_cast<std::size_t>(i)] : -1;
       if (t == -100) {
         loss.push_back(0);
@@ -299,7 +300,7 @@ void check_all(const Result& got, const Oracle& want, Reduction reduction, doubl
   const long double divisor = reduction == Reduction::mean ? want.valid : 1;
   const auto rows = static_cast<double>(want.loss.size());
   check_near(got.valid, static_cast<double>(want.valid),
-             (rows * 0x1p-53 + unit_roundoff(out)) * static_cast<double>(want.valid));
+             (rows * 0x1p-53 + format(out).unit) * static_cast<double>(want.valid));
   long double total = 0;
   long double error = 0;
   for (std::size_t i = 0; i < want.loss.size(); ++i) {
@@ -339,15 +340,15 @@ TEST_CASE("cross-entropy and its gradient within the computed bounds, every opti
   for (const std::int64_t classes : {1, 2, 10, 513, 1030}) {
     std::vector<std::int64_t> labels;
     for (std::int64_t i = 0; i < n; ++i) labels.push_back(i == 3 ? -100 : (5 * i + 1) % classes);
-    const Operand y({n}, DType::i64, {labels.begin(), labels.end()});
-    std::vector<double> probabilities = Values(12).take(n * classes);
+    const Array y(DType::i64, {n}, {labels.begin(), labels.end()});
+    std::vector<double> probabilities = Uniform(12).take(n * classes);
     for (double& v : probabilities) v = std::abs(v);
-    std::vector<double> weights = Values(13).take(classes);
+    std::vector<double> weights = Uniform(13).take(classes);
     for (double& v : weights) v = std::abs(v) + 0.25;
     for (const DType dtype : kFloating) {
-      const Operand x({n, classes}, dtype, Values(11).take(n * classes, 9));
-      const Operand q({n, classes}, dtype, probabilities);
-      const Operand w({classes}, dtype, weights);
+      const Array x(dtype, {n, classes}, Uniform(11).take(n * classes, 9));
+      const Array q(dtype, {n, classes}, probabilities);
+      const Array w(dtype, {classes}, weights);
       for (const bool soft : {false, true}) {
         for (const bool weighted : {false, true}) {
           for (const double smoothing : {0.0, 0.1}) {
@@ -372,26 +373,26 @@ TEST_CASE("cross-entropy and its gradient within the computed bounds, every opti
 }
 
 TEST_CASE("cross-entropy refuses what does not fit") {
-  const Operand x({2, 3}, DType::fp32, std::vector<double>(6, 0));
-  const Operand y({2}, DType::i64, {0, 1});
-  Operand loss({}, DType::fp32);
-  Operand valid({}, DType::fp32);
-  Operand stats({2, 2}, DType::fp32);
+  const Array x(DType::fp32, {2, 3}, std::vector<double>(6, 0));
+  const Array y(DType::i64, {2}, {0, 1});
+  Array loss(DType::fp32, {});
+  Array valid(DType::fp32, {});
+  Array stats(DType::fp32, {2, 2});
   const auto forward = [&](const ConstView& logits, const ConstView& target,
                            const ConstView& weight, const CrossEntropyParams& params) {
     cross_entropy_forward(Ref{}, params, logits, target, weight, loss.out(), valid.out(),
                           stats.out());
   };
   const ConstView none = ConstView::absent();
-  CHECK_THROWS_WITH_AS(forward(x, Operand({3}, DType::i64, {0, 0, 0}), none, {}),
+  CHECK_THROWS_WITH_AS(forward(x, Array(DType::i64, {3}, {0, 0, 0}), none, {}),
                        "[cross_entropy] labels have shape [3], logits [2, 3] expect [2]", Error);
   CHECK_THROWS_WITH_AS(forward(x, y, none, {.label_smoothing = 1.5}),
                        "[cross_entropy] label smoothing is 1.5, expected a value in [0, 1]", Error);
-  CHECK_THROWS_WITH_AS(forward(x, y, Operand({2}, DType::fp32, {1, 1}), {}),
+  CHECK_THROWS_WITH_AS(forward(x, y, Array(DType::fp32, {2}, {1, 1}), {}),
                        "[cross_entropy] class weights have shape [2], 3 classes expected", Error);
-  CHECK_THROWS_WITH_AS(forward(x, y, Operand({3}, DType::fp32, {1, -1, 1}), {}),
+  CHECK_THROWS_WITH_AS(forward(x, y, Array(DType::fp32, {3}, {1, -1, 1}), {}),
                        "[cross_entropy] weight of class 1 is -1, expected a finite value >= 0",
                        Error);
-  CHECK_THROWS_AS(forward(Operand({2, 3}, DType::i64, std::vector<double>(6, 0)), y, none, {}),
+  CHECK_THROWS_AS(forward(Array(DType::i64, {2, 3}, std::vector<double>(6, 0)), y, none, {}),
                   Error);
 }

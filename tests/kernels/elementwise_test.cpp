@@ -7,7 +7,8 @@
 #include <numbers>
 
 #include "kernels/reduce/sum_tree.h"
-#include "operand.h"
+#include "tests/kernels/array.h"
+#include "tests/kernels/bounds.h"
 
 using namespace roundoff;
 using namespace roundoff::test;
@@ -17,8 +18,8 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-Operand relu(const Operand& x) {
-  Operand y(x.view().shape, x.view().dtype);
+Array relu(const Array& x) {
+  Array y(x.dtype(), x.shape());
   unary_forward(Ref{}, {.op = Unary::relu}, x, y.out());
   return y;
 }
@@ -55,16 +56,16 @@ std::int64_t source_offset(const Shape& shape, const Shape& out, std::int64_t in
 TEST_CASE("relu keeps NaN, and its gradient at 0 is 0") {
   for (const DType dtype : kFloating) {
     CAPTURE(name(dtype));
-    const Operand x({6}, dtype, {-1, -0.0, 0, 2, kInf, kNan});
-    const Operand y = relu(x);
+    const Array x(dtype, {6}, {-1, -0.0, 0, 2, kInf, kNan});
+    const Array y = relu(x);
     CHECK(y.values()[0] == 0);
     CHECK(!std::signbit(y[1]));
     CHECK(y[2] == 0);
     CHECK(y[3] == 2);
     CHECK(y[4] == kInf);
     CHECK(std::isnan(y[5]));
-    const Operand dy({6}, dtype, {1, 2, 3, 4, 5, 6});
-    Operand dx({6}, dtype);
+    const Array dy(dtype, {6}, {1, 2, 3, 4, 5, 6});
+    Array dx(dtype, {6});
     unary_backward(Ref{}, {.op = Unary::relu}, y, dy, dx.out());
     CHECK(dx.values() == std::vector<double>{0, 0, 0, 4, 5, 6});
   }
@@ -73,10 +74,10 @@ TEST_CASE("relu keeps NaN, and its gradient at 0 is 0") {
 TEST_CASE("relu of every length around the chunk size, and accumulation into fp32") {
   for (const std::int64_t n : {0, 1, 3, 511, 512, 513, 1025}) {
     for (const DType dtype : {DType::fp16, DType::fp32}) {
-      const Operand x({n}, dtype, Values(3).take(n, 4));
-      const Operand y = relu(x);
-      Operand dx({n}, DType::fp32, std::vector<double>(static_cast<std::size_t>(n), 8));
-      const Operand dy({n}, dtype, Values(4).take(n));
+      const Array x(dtype, {n}, Uniform(3).take(n, 4));
+      const Array y = relu(x);
+      Array dx(DType::fp32, {n}, std::vector<double>(static_cast<std::size_t>(n), 8));
+      const Array dy(dtype, {n}, Uniform(4).take(n));
       unary_backward(Ref{}, {.op = Unary::relu}, y, dy, dx.out(Write::accumulate));
       for (std::int64_t i = 0; i < n; ++i) {
         REQUIRE(y[i] == (x[i] > 0 ? x[i] : 0));
@@ -114,15 +115,15 @@ TEST_CASE("binary operations broadcast as NumPy does, forward and backward") {
         CAPTURE(name(op));
         CAPTURE(name(dtype));
         REQUIRE(broadcast_shape(s.a, s.b, "test") == s.y);
-        std::vector<double> bs = Values(2).take(s.b.numel());
+        std::vector<double> bs = Uniform(2).take(s.b.numel());
         for (double& v : bs) v += v < 0 ? -1 : 1;
-        const Operand a(s.a, dtype, Values(1).take(s.a.numel(), 2));
-        const Operand b(s.b, dtype, bs);
-        Operand y(s.y, dtype);
+        const Array a(dtype, s.a, Uniform(1).take(s.a.numel(), 2));
+        const Array b(dtype, s.b, bs);
+        Array y(dtype, s.y);
         binary_forward(Ref{}, {.op = op}, a, b, y.out());
-        const Operand dy(s.y, dtype, Values(5).take(s.y.numel()));
-        Operand da(s.a, dtype);
-        Operand db(s.b, dtype);
+        const Array dy(dtype, s.y, Uniform(5).take(s.y.numel()));
+        Array da(dtype, s.a);
+        Array db(dtype, s.b);
         binary_backward(Ref{}, {.op = op}, a, b, dy, da.out(), db.out());
 
         const double u = arithmetic_roundoff(dtype);
@@ -151,7 +152,7 @@ TEST_CASE("binary operations broadcast as NumPy does, forward and backward") {
         }
         // A term of a gradient is rounded at most three times (div: quotient, product, quotient),
         // then summed in a tree of at most sum_depth(terms).
-        const auto check = [&](const Operand& got, const std::vector<double>& want,
+        const auto check = [&](const Array& got, const std::vector<double>& want,
                                const std::vector<double>& sum) {
           const std::int64_t terms = got.size() == 0 ? 0 : y.size() / got.size();
           for (std::size_t i = 0; i < want.size(); ++i) {
@@ -170,30 +171,30 @@ TEST_CASE("binary operations broadcast as NumPy does, forward and backward") {
 TEST_CASE("case 71 [AUTO] broadcast gradient must be reduced") {
   for (const DType dtype : kFloating) {
     {
-      const Operand a({1}, dtype, {2});
-      const Operand b({3, 2}, dtype, {0, 1, 2, 3, 4, 5});
-      const Operand dy({3, 2}, dtype, {1, 1, 1, 1, 1, 1});
-      Operand da({1}, dtype);
-      Operand db({3, 2}, dtype);
+      const Array a(dtype, {1}, {2});
+      const Array b(dtype, {3, 2}, {0, 1, 2, 3, 4, 5});
+      const Array dy(dtype, {3, 2}, {1, 1, 1, 1, 1, 1});
+      Array da(dtype, {1});
+      Array db(dtype, {3, 2});
       binary_backward(Ref{}, {.op = Binary::mul}, a, b, dy, da.out(), db.out());
       CHECK(da.values() == std::vector<double>{15});
       CHECK(db.values() == std::vector<double>(6, 2.0));
     }
     {
-      const Operand a({3, 1}, dtype, {1, 2, 3});
-      const Operand b({1, 2}, dtype, {10, 20});
-      const Operand dy({3, 2}, dtype, {1, 1, 1, 1, 1, 1});
-      Operand da({3, 1}, dtype);
-      Operand db({1, 2}, dtype);
+      const Array a(dtype, {3, 1}, {1, 2, 3});
+      const Array b(dtype, {1, 2}, {10, 20});
+      const Array dy(dtype, {3, 2}, {1, 1, 1, 1, 1, 1});
+      Array da(dtype, {3, 1});
+      Array db(dtype, {1, 2});
       binary_backward(Ref{}, {.op = Binary::mul}, a, b, dy, da.out(), db.out());
       CHECK(da.values() == std::vector<double>{30, 30, 30});
       CHECK(db.values() == std::vector<double>{6, 6});
     }
-    const Operand x({7, 4}, dtype, std::vector<double>(28, 0.5));
-    const Operand bias({4}, dtype, {1, 2, 3, 4});
-    const Operand dy({7, 4}, dtype, std::vector<double>(28, 1.0));
-    Operand dx({7, 4}, dtype);
-    Operand dbias({4}, dtype);
+    const Array x(dtype, {7, 4}, std::vector<double>(28, 0.5));
+    const Array bias(dtype, {4}, {1, 2, 3, 4});
+    const Array dy(dtype, {7, 4}, std::vector<double>(28, 1.0));
+    Array dx(dtype, {7, 4});
+    Array dbias(dtype, {4});
     binary_backward(Ref{}, {.op = Binary::add}, x, bias, dy, dx.out(), dbias.out());
     CHECK(dbias.values() == std::vector<double>{7, 7, 7, 7});
     CHECK(dx.values() == std::vector<double>(28, 1.0));
@@ -202,28 +203,28 @@ TEST_CASE("case 71 [AUTO] broadcast gradient must be reduced") {
 
 TEST_CASE("a 16-bit broadcast gradient of many rows does not stall") {
   for (const DType dtype : {DType::fp16, DType::bf16}) {
-    const Operand dy({16384, 3}, dtype, std::vector<double>(3 * 16384, 1.0));
-    const Operand x({16384, 3}, dtype);
-    const Operand bias({3}, dtype);
-    Operand dbias({3}, dtype);
+    const Array dy(dtype, {16384, 3}, std::vector<double>(3 * 16384, 1.0));
+    const Array x(dtype, {16384, 3});
+    const Array bias(dtype, {3});
+    Array dbias(dtype, {3});
     binary_backward(Ref{}, {.op = Binary::add}, x, bias, dy, Out(), dbias.out());
     CHECK(dbias.values() == std::vector<double>(3, 16384.0));
   }
 }
 
 TEST_CASE("element-wise operations refuse what does not fit, and write nothing") {
-  const Operand a({2, 3}, DType::fp32, {1, 2, 3, 4, 5, 6});
-  const Operand b({2}, DType::fp32, {1, 2});
-  Operand y({2, 3}, DType::fp32, {7, 7, 7, 7, 7, 7});
+  const Array a(DType::fp32, {2, 3}, {1, 2, 3, 4, 5, 6});
+  const Array b(DType::fp32, {2}, {1, 2});
+  Array y(DType::fp32, {2, 3}, {7, 7, 7, 7, 7, 7});
   CHECK_THROWS_WITH_AS(binary_forward(Ref{}, {.op = Binary::add}, a, b, y.out()),
                        "[add] shapes [2, 3] and [2] do not broadcast: axis -1 has extents 3 and 2",
                        Error);
   CHECK_THROWS_WITH_AS(unary_forward(Ref{}, {.op = Unary::relu}, b, y.out()),
                        "[relu] y has shape [2, 3], expected [2]", Error);
-  const Operand integers({2, 3}, DType::i32, {1, 2, 3, 4, 5, 6});
+  const Array integers(DType::i32, {2, 3}, {1, 2, 3, 4, 5, 6});
   CHECK_THROWS_WITH_AS(unary_forward(Ref{}, {.op = Unary::relu}, integers, y.out()),
                        "[relu] x is int32; a floating type expected", Error);
-  Operand half({2, 3}, DType::fp16);
+  Array half(DType::fp16, {2, 3});
   CHECK_THROWS_WITH_AS(unary_forward(Ref{}, {.op = Unary::relu}, a, half.out(Write::accumulate)),
                        "[relu] cannot accumulate into y of type fp16; fp32 or fp64 expected",
                        Error);
