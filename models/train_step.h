@@ -21,7 +21,7 @@ struct MicroBatch {
 struct LossSettings {
   std::int64_t ignore_index = -100;
   double label_smoothing = 0;
-  Tensor class_weights;  // [classes] or undefined
+  Tensor class_weights{};  // [classes] or undefined
 };
 
 struct StepSettings {

@@ -28,6 +28,12 @@ ModelSettings model_settings(const TrainConfig& config, const Dataset& data) {
   return settings;
 }
 
+// A schedule ends with the epochs, so that a run that `steps` ends early can be continued on the
+// same curve; steps beyond the epochs lengthen it.
+std::int64_t schedule_length(const TrainConfig& config, std::int64_t windows_per_epoch) {
+  return std::max(config.steps, config.epochs * windows_per_epoch);
+}
+
 }  // namespace
 
 void validate(const TrainConfig& c) {
@@ -55,8 +61,7 @@ Trainer::Trainer(const TrainConfig& config, const Dataset& data)
                 .count = data.train.size(),
                 .batch = std::min(config.micro_batch * config.accumulate, data.train.size())}),
       reader_(data.train, data.normalization),
-      schedule_(config.schedule,
-                config.steps > 0 ? config.steps : config.epochs * sampler_.batches_per_epoch()),
+      schedule_(config.schedule, schedule_length(config, sampler_.batches_per_epoch())),
       total_steps_(config.steps > 0 ? config.steps : config.epochs * sampler_.batches_per_epoch()) {
   // Checked here and not at an epoch's end, hours into a run.
   const std::int64_t window = sampler_.settings().batch;
@@ -87,6 +92,13 @@ StepSettings Trainer::step_settings() const {
 
 std::vector<MicroBatch> Trainer::cut(const Sampler::Batch& batch, std::int64_t micro_batch) {
   std::vector<MicroBatch> window;
+  cut(batch, micro_batch, window);
+  return window;
+}
+
+void Trainer::cut(const Sampler::Batch& batch, std::int64_t micro_batch,
+                  std::vector<MicroBatch>& window) {
+  window.clear();
   const auto total = static_cast<std::int64_t>(batch.indices.size());
   for (std::int64_t begin = 0; begin < total; begin += micro_batch) {
     const std::int64_t n = std::min(micro_batch, total - begin);
@@ -102,13 +114,12 @@ std::vector<MicroBatch> Trainer::cut(const Sampler::Batch& batch, std::int64_t m
         {micro.labels.data<std::int64_t>(), static_cast<std::size_t>(n)});
     micro.x = model_input(context_, *model_, micro.x);
   }
-  return window;
 }
 
 StepResult Trainer::step() {
   ROUNDOFF_CHECK(!done(), "train", "the run's ", total_steps_, " windows are done");
   const Sampler::Batch batch = sampler_.next();
-  window_ = cut(batch, config_.micro_batch);
+  cut(batch, config_.micro_batch, window_);
   context_.rng.step = static_cast<std::uint64_t>(steps_);
   ++steps_;
   samples_ += static_cast<std::int64_t>(batch.indices.size());

@@ -102,7 +102,7 @@ class Trainer {
   std::vector<MicroBatch> cut(const Sampler::Batch& batch, std::int64_t micro_batch);
 
  private:
-  void load_window(const Sampler::Batch& batch);
+  void cut(const Sampler::Batch& batch, std::int64_t micro_batch, std::vector<MicroBatch>& window);
   StepSettings step_settings() const;
 
   TrainConfig config_;

@@ -1,0 +1,201 @@
+// roundoff train: one training run.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "cli/command.h"
+#include "cli/config.h"
+#include "cli/console.h"
+#include "cli/environment.h"
+#include "cli/interrupt.h"
+#include "cli/run_folder.h"
+#include "cli/train_options.h"
+#include "engine/data/dataset.h"
+
+namespace roundoff::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Options {
+  CommonOptions common;
+  TrainOptions train;
+  std::string out;
+  std::string resume;
+  bool overwrite = false;
+  std::string amp_check = "stop";
+  bool accum_check = false;
+  std::int64_t early_stop = 0;
+  std::int64_t checkpoint_every = 0;
+  bool verbose = false;
+};
+
+AmpCheck parse_amp_check(const std::string& text) {
+  if (text == "stop") return AmpCheck::stop;
+  if (text == "fallback") return AmpCheck::fallback;
+  if (text == "off") return AmpCheck::off;
+  throw UsageError(concat("[train] --amp-check is '", text, "'; stop, fallback or off expected"));
+}
+
+// The dtype of every node, weight and gradient of one forward and backward pass.
+class DtypeReport : public NodeObserver {
+ public:
+  void ran_forward(std::int64_t index, const Operation& operation, std::span<const Tensor> inputs,
+                   std::span<const Tensor> outputs) override {
+    if (index < 0) return;
+    rows_.push_back({operation.name, inputs[0].dtype(), outputs[0].dtype(), DType::u8});
+  }
+  void runs_backward(std::int64_t index, const Node&, const Tensor& gradient) override {
+    if (index < static_cast<std::int64_t>(rows_.size()))
+      rows_[static_cast<std::size_t>(index)].gradient = gradient.dtype();
+  }
+
+  void print(Trainer& trainer, std::ostream& out) const {
+    Table nodes("dtypes of nodes", {{"node"}, {"input"}, {"output"}, {"gradient"}});
+    for (const Row& row : rows_)
+      nodes.add_row({std::string(row.operation), std::string(name(row.input)),
+                     std::string(name(row.output)),
+                     row.gradient == DType::u8 ? "-" : std::string(name(row.gradient))});
+    nodes.print(out);
+    Table weights("dtypes of weights",
+                  {{"weight"}, {"shape"}, {"master"}, {"compute"}, {"gradient"}});
+    const ParameterArena& parameters = trainer.model().parameters();
+    for (const ParameterEntry& e : parameters.entries()) {
+      const Leaf& leaf = *e.tensor.leaf();
+      const DType compute =
+          leaf.compute_copy.defined() ? leaf.compute_copy.dtype() : e.tensor.dtype();
+      weights.add_row({e.name, concat(e.shape), std::string(name(e.tensor.dtype())),
+                       std::string(name(compute)), std::string(name(leaf.grad.dtype()))});
+    }
+    weights.print(out);
+  }
+
+ private:
+  struct Row {
+    std::string_view operation;
+    DType input;
+    DType output;
+    DType gradient;
+  };
+  std::vector<Row> rows_;
+};
+
+void report_dtypes(const TrainConfig& config, const Dataset& data, std::ostream& out) {
+  Trainer trainer(config, data);
+  DtypeReport report;
+  trainer.context().observer = &report;
+  std::vector<MicroBatch> window =
+      trainer.cut(trainer.sampler().next(), std::min<std::int64_t>(config.micro_batch, 2));
+  window.resize(1);
+  accumulate_window(trainer.context(), trainer.model(), window, trainer.scaler().scale(), {});
+  report.print(trainer, out);
+}
+
+Table summary_table(const RunSummary& s) {
+  constexpr auto kMeasured = Provenance::measured;
+  constexpr auto kCounted = Provenance::counted;
+  Table table("training run", {{"precision"},
+                               {"effective_precision"},
+                               {"steps", kCounted},
+                               {"updates", kCounted},
+                               {"skipped", kCounted},
+                               {"final_scale", kCounted, 0},
+                               {"train_loss", kMeasured, 4},
+                               {"val_accuracy", kMeasured, 4},
+                               {"test_accuracy", kMeasured, 4},
+                               {"test_low", kMeasured, 4},
+                               {"test_high", kMeasured, 4},
+                               {"seconds", kMeasured, 4},
+                               {"images_per_second", kMeasured, 4}});
+  const Interval test = s.test.interval();
+  table.add_row({std::string(name(s.precision)), std::string(name(s.effective_precision)), s.steps,
+                 s.updates, s.skipped, s.final_scale, s.train_loss, s.validation.accuracy(),
+                 s.test.accuracy(), test.low, test.high, s.seconds, s.images_per_second});
+  table.add_note(
+      "test accuracy of the checkpoint with the best validation loss; test_low and "
+      "test_high: Wilson's 95% interval over the test images");
+  return table;
+}
+
+int run(const Options& o, const CLI::App& command, Console& console) {
+  const bool resume = !o.resume.empty();
+  const fs::path out = resume ? o.resume : o.out;
+  TrainConfig config = train_config(o.train);
+  RunSettings settings;
+  settings.out = out;
+  settings.resume = resume;
+  settings.amp_check = parse_amp_check(o.amp_check);
+  settings.accum_check = o.accum_check;
+  settings.early_stop = o.early_stop;
+  settings.checkpoint_every = o.checkpoint_every;
+  if (o.early_stop < 0 || o.checkpoint_every < 0)
+    throw UsageError("[train] --early-stop and --checkpoint-every are at least 0");
+  if (!resume && !out.empty()) check_run_folder(out, o.overwrite);
+  const Dataset data = load_dataset(config.data, config.seed);
+  // Everything that can be wrong with the settings is found before a folder is touched.
+  { const Trainer check(config, data); }
+  if (!resume && !out.empty())
+    open_run_folder(out, resolved_config(command, {"resume", "overwrite"}),
+                    environment_json(console.command_line(), data.sources));
+  if (out.empty()) console.note("without --out nothing of this run is kept");
+  if (o.verbose) report_dtypes(config, data, console.err());
+
+  RunSummary summary;
+  try {
+    summary = run_with_progress(config, data, settings, o.train.precision, console);
+  } catch (const SelfTestFailed& e) {
+    console.error(e.what());
+    return kNotHeld;
+  }
+  if (summary.interrupted) {
+    throw Interrupted(
+        out.empty() ? std::string("[train] interrupted; nothing was kept, there is no --out")
+                    : concat("[train] interrupted after window ", summary.steps,
+                             " and saved; continue with: roundoff train --resume ", out.string()));
+  }
+  console.emit(summary_table(summary), o.common);
+  if (!out.empty()) console.note(concat("the run lies in ", out.string()));
+  return kDone;
+}
+
+}  // namespace
+
+Command add_train(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("train", "Train a model in one precision");
+  auto o = std::make_shared<Options>();
+  add_train_options(*command, o->train);
+  command->add_option("--out", o->out, "Folder of the run")->type_name("DIR");
+  command->add_flag("--overwrite", o->overwrite, "Replace the run that lies in --out");
+  command
+      ->add_option(
+          "--resume", o->resume,
+          "Continue the run in DIR with its own settings; --steps and --epochs may be more")
+      ->type_name("DIR");
+  command
+      ->add_option("--amp-check", o->amp_check,
+                   "Before a 16-bit run, compare predictions with fp32: stop, fallback or off")
+      ->capture_default_str();
+  command->add_flag("--accum-check", o->accum_check,
+                    "First compare an accumulated gradient with the whole batch's");
+  command
+      ->add_option("--early-stop", o->early_stop,
+                   "End after so many epochs without a better validation loss; 0: never")
+      ->capture_default_str();
+  command
+      ->add_option("--checkpoint-every", o->checkpoint_every,
+                   "Windows between checkpoints inside an epoch; 0: at epochs' ends only")
+      ->capture_default_str();
+  command->add_flag("--verbose", o->verbose, "Show the dtype of every node, weight and gradient");
+  add_common_options(*command, o->common, true);
+  add_examples(
+      *command,
+      {"roundoff train --precision bf16 --epochs 2 --out runs/a",
+       "roundoff train --precision fp16 --micro-batch 16 --accumulate 4 --clip 1 --out runs/b",
+       "roundoff train --resume runs/b"});
+  return {command, [o, command](Console& console) {
+            console.set_quiet(o->common.quiet);
+            return run(*o, *command, console);
+          }};
+}
+
+}  // namespace roundoff::cli
