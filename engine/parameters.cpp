@@ -107,6 +107,10 @@ void ParameterArena::allocate(Allocator& allocator, const ArenaSettings& setting
     entry.tensor.set_leaf(std::move(leaf));
     initialise(entry, settings.seed, number++);
   }
+  if (copies) {
+    convert(Ref{}, master_.const_view(), compute_.view());
+    for (ParameterEntry& entry : entries_) entry.tensor.leaf()->compute_version = 0;
+  }
   for (Buffer& buffer : buffers_) {
     buffer.value = Tensor::empty(allocator, buffer.shape, buffer.dtype, MemoryCategory::parameters);
     const std::vector<double> values(static_cast<std::size_t>(buffer.shape.numel()),

@@ -34,7 +34,7 @@ struct ModelSettings {
   // mlp, tiny-mlp, convnet, bn-mlp
   std::string model = "convnet";
   // Of one sample, [H, W, C] or [F].
-  Shape input;
+  Shape input = {};
   std::int64_t classes = 0;
   // Widths of an mlp's hidden layers.
   std::vector<std::int64_t> hidden{128};

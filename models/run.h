@@ -18,7 +18,7 @@ enum class AmpCheck : unsigned char { stop, fallback, off };
 
 struct RunSettings {
   // Where metrics.jsonl, summary.json, last.safetensors and best.safetensors go; empty: nowhere.
-  std::filesystem::path out;
+  std::filesystem::path out = {};
   // Continue from out/last.safetensors.
   bool resume = false;
   // End after this many epochs without a better validation loss; 0: never.

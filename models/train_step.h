@@ -27,7 +27,7 @@ struct LossSettings {
 struct StepSettings {
   double lr = 1e-3;
   double max_norm = std::numeric_limits<double>::infinity();
-  LossSettings loss;
+  LossSettings loss = {};
 };
 
 struct StepResult {
