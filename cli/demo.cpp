@@ -148,7 +148,7 @@ int run(const Options& o, const CLI::App& command, Console& console) {
   const fs::path out = o.out;
   check_folder(out);
   TrainConfig config = train_config(o.train);
-  const Dataset data = load_dataset(config.data, config.seed);
+  const Dataset data = load_dataset(config.data);
   { const Trainer check(config, data); }
   const std::string environment = environment_json(console.command_line(), data.sources);
   std::error_code error;

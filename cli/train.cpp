@@ -131,7 +131,7 @@ int run(const Options& o, const CLI::App& command, Console& console) {
   if (o.early_stop < 0 || o.checkpoint_every < 0)
     throw UsageError("[train] --early-stop and --checkpoint-every are at least 0");
   if (!resume && !out.empty()) check_run_folder(out, o.overwrite);
-  const Dataset data = load_dataset(config.data, config.seed);
+  const Dataset data = load_dataset(config.data);
   // Everything that can be wrong with the settings is found before a folder is touched.
   { const Trainer check(config, data); }
   if (!resume && !out.empty())
