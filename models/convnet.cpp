@@ -29,7 +29,7 @@ Tensor ConvNet::forward(Context& context, const Tensor& x) {
   h = conv2_(context, h);
   if (batch_norm_) h = bn2_(context, h);
   h = max_pool2d(context, relu(context, h), {.kernel = {2, 2}, .stride = {2, 2}});
-  h = flatten(context, h);
+  h = flatten(context, h, 1);
   if (dropout_ > 0) h = dropout(context, h, dropout_, /*tensor=*/1);
   return fc_(context, h);
 }

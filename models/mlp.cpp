@@ -16,7 +16,7 @@ Mlp::Mlp(std::string_view name, const ModelSettings& settings) : name_(name) {
 }
 
 Tensor Mlp::forward(Context& context, const Tensor& x) {
-  Tensor h = flatten(context, x);
+  Tensor h = flatten(context, x, 1);
   for (std::size_t i = 0; i + 1 < layers_.size(); ++i) h = relu(context, layers_[i](context, h));
   return layers_.back()(context, h);
 }
@@ -27,7 +27,7 @@ BnMlp::BnMlp(const ModelSettings& settings)
       fc2_(parameters_, "fc2", settings.hidden.front(), settings.classes) {}
 
 Tensor BnMlp::forward(Context& context, const Tensor& x) {
-  const Tensor h = relu(context, bn1_(context, fc1_(context, flatten(context, x))));
+  const Tensor h = relu(context, bn1_(context, fc1_(context, flatten(context, x, 1))));
   return fc2_(context, h);
 }
 
