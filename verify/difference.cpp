@@ -13,19 +13,19 @@ constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
 // Noise is taken to stay below so many standard deviations (the lambda of docs/numerics.md).
 constexpr double kLambda = 6;
 
-// About eps^(1/3) max(|x|, 1/16), a power of two.
-double step(double x) {
+// About eps^(1/3) max(|x|, 1/16), a power of two, times `widen`.
+double step(double x, double widen) {
   const double scale = std::floor(std::log2(std::max(std::abs(x), 0x1p-4)));
-  return std::exp2(scale + std::round(std::log2(kEpsilon) / 3));
+  return widen * std::exp2(scale + std::round(std::log2(kEpsilon) / 3));
 }
 
 }  // namespace
 
-double function_noise(const std::function<double(double)>& f, double x) {
+double function_noise(const std::function<double(double)>& f, double x, double widen) {
   constexpr int kPoints = 7;
   // An eighth of the difference's step: noise is seen at the scale where it does harm, and of the
   // smooth part of f fourth differences leave less than 2^-80.
-  const double d = step(x) / 8;
+  const double d = step(x, widen) / 8;
   const auto one_sided = [&](double direction) {
     std::array<double, kPoints> table{};
     for (int i = 0; i < kPoints; ++i) table[static_cast<std::size_t>(i)] = f(x + direction * i * d);
@@ -54,8 +54,9 @@ double Difference::ratio(double gradient) const {
   return outside == 0 ? 0 : outside / tolerance;
 }
 
-Difference central_difference(const std::function<double(double)>& f, double x, double noise) {
-  const double h = step(x);
+Difference central_difference(const std::function<double(double)>& f, double x, double noise,
+                              double widen) {
+  const double h = step(x, widen);
   const double at_x = f(x);
   struct Slopes {
     double left, right, central;
@@ -79,17 +80,41 @@ Difference central_difference(const std::function<double(double)>& f, double x, 
   const double rounding = 3 * kLambda * noise / h;
   d.tolerance = std::abs(half.central - whole.central) + rounding;
   // The one-sided slopes of a smooth function differ by h f'': half the step, half the difference.
-  // A kink's jump stays (at x) or moves by other factors (beside x).
-  const double jump = std::abs(whole.right - whole.left);
-  const double half_jump = std::abs(half.right - half.left);
-  d.kink = std::abs(half_jump - jump / 2) > jump / 8 + 2 * rounding;
+  // A kink at x keeps its jump. A kink at distance t h beside x shows (1 - t) of it at h and (1 - 2
+  // t) at h/2, which looks smooth for t near 1/3; at h/4 none of it is left then.
+  const Slopes quarter = slopes(h / 4);
+  const auto jump = [](const Slopes& s) { return std::abs(s.right - s.left); };
+  const auto halves = [&](const Slopes& wide, const Slopes& narrow, double noise_of_jump) {
+    return std::abs(jump(narrow) - jump(wide) / 2) <= jump(wide) / 8 + noise_of_jump;
+  };
+  d.kink = !halves(whole, half, 4 * rounding) || !halves(half, quarter, 8 * rounding);
   d.low = d.high = d.value;
   if (d.kink) {
-    d.low = std::min({half.left, half.right, whole.left, whole.right});
-    d.high = std::max({half.left, half.right, whole.left, whole.right});
-    d.tolerance = 2 * rounding + 4 * kEpsilon * std::max(std::abs(d.low), std::abs(d.high));
+    // One-sided slopes have an error of h f'' / 2, which one extrapolation takes out; two of them
+    // tell what is left. The side without the kink is the one to trust.
+    const auto side = [&](double wide, double middle, double narrow) {
+      const double slope = 2 * narrow - middle;
+      d.low = std::min({d.low, slope, narrow});
+      d.high = std::max({d.high, slope, narrow});
+      return std::abs(slope - (2 * middle - wide));
+    };
+    d.low = d.high = quarter.left;
+    const double left = side(whole.left, half.left, quarter.left);
+    const double right = side(whole.right, half.right, quarter.right);
+    d.tolerance = std::min(left, right) + 8 * rounding +
+                  4 * kEpsilon * std::max(std::abs(d.low), std::abs(d.high));
   }
   return d;
+}
+
+Difference best_difference(const std::function<double(double)>& f, double x, double gradient) {
+  Difference best;
+  for (const double widen : {1.0, 16.0, 256.0}) {
+    const Difference d = central_difference(f, x, function_noise(f, x, widen), widen);
+    if (widen == 1 || d.ratio(gradient) < best.ratio(gradient)) best = d;
+    if (best.ratio(gradient) <= 1) break;
+  }
+  return best;
 }
 
 }  // namespace roundoff

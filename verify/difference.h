@@ -7,9 +7,9 @@
 namespace roundoff {
 
 // The rounding noise of f near x: the standard deviation that makes high-order differences over
-// tiny steps not vanish (Hamming's difference table; Moré and Wild, Estimating computational noise,
-// 2011). At least half an ulp of f(x).
-double function_noise(const std::function<double(double)>& f, double x);
+// small steps not vanish (Hamming's difference table; Moré and Wild, Estimating computational
+// noise, 2011). At least half an ulp of f(x). `widen` as below.
+double function_noise(const std::function<double(double)>& f, double x, double widen = 1);
 
 struct Difference {
   double value = 0;      // the derivative of f at x
@@ -23,7 +23,14 @@ struct Difference {
   double ratio(double gradient) const;
 };
 
-// f is evaluated at x, x +- h and x +- h/2 with h about eps^(1/3) max(|x|, 1/16), a power of two.
-Difference central_difference(const std::function<double(double)>& f, double x, double noise);
+// f is evaluated at x, x +- h, x +- h/2 and x +- h/4, with h about eps^(1/3) max(|x|, 1/16), a
+// power of two, times `widen`.
+Difference central_difference(const std::function<double(double)>& f, double x, double noise,
+                              double widen = 1);
+
+// The difference that speaks best for `gradient`: where the usual step disagrees, steps 2^4 and 2^8
+// times wider are asked too. A wrong gradient is wrong at every step; rounding errors inside f that
+// f itself does not show (a value that is rounded away later) disturb the small ones only.
+Difference best_difference(const std::function<double(double)>& f, double x, double gradient);
 
 }  // namespace roundoff

@@ -44,6 +44,33 @@ TEST_CASE("a kink within the step is seen, and the slopes on its sides are accep
   CHECK(away.ratio(0) > 1);
 }
 
+TEST_CASE("a kink anywhere within the step is seen") {
+  const double h = 0x1p-17 / 2;  // the step at 0.5
+  for (const double t :
+       {-0.9, -0.5, -1.0 / 3, -0.2, -0.1, 0.05, 0.16, 0.3, 1.0 / 3, 0.36, 0.45, 0.8}) {
+    const double x = 0.5, edge = x + t * h;
+    const auto bent = [&](double v) { return v * v + (v > edge ? 3 * (v - edge) : 0); };
+    const Difference d = central_difference(bent, x, function_noise(bent, x));
+    INFO("kink at ", t, " of the step");
+    CHECK(d.kink);
+    CHECK(d.ratio(t < 0 ? 4 : 1) <= 1);
+  }
+}
+
+TEST_CASE("rounding inside a function that the function does not show is found by wider steps") {
+  const double x = 0.25;
+  // Over the usual step 1 + 1e-11 sin(x) is constant: the difference is 0, and says it is certain.
+  const auto hidden = [](double v) { return (1 + 1e-11 * std::sin(v)) - 1; };
+  const double gradient = 1e-11 * std::cos(x);
+  CHECK(central_difference(hidden, x, function_noise(hidden, x)).ratio(gradient) > 1);
+  CHECK(best_difference(hidden, x, gradient).ratio(gradient) <= 1);
+  // Wider steps are no excuse for a wrong gradient.
+  const auto shown = [](double v) { return (1 + 1e-6 * std::sin(v)) - 1; };
+  CHECK(best_difference(shown, x, 1e-6 * std::cos(x)).ratio(1e-6 * std::cos(x)) <= 1);
+  CHECK(best_difference(shown, x, 1.01e-6).ratio(1.01e-6) > 1);
+  CHECK(best_difference(shown, x, 0).ratio(0) > 1);
+}
+
 TEST_CASE("the noise of a function is measured, not assumed") {
   // Adding and subtracting 2^20 leaves errors of up to 2^-33.
   const auto noisy = [](double x) { return (std::sin(x) + 0x1p20) - 0x1p20; };

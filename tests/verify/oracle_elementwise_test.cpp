@@ -137,6 +137,8 @@ TEST_CASE("embedding oracle: rows and their gradients, repeated rows added") {
   CHECK(oracle::embedding(3, 2, table, index) == Values{5, 6, 1, 2, 5, 6});
   CHECK(oracle::embedding_backward(3, 2, index, Values{1, 2, 3, 4, 5, 6}) ==
         Values{3, 4, 0, 0, 6, 8});
+  CHECK(oracle::embedding_backward(3, 2, index, Values{1, 2, 3, 4, 5, 6}, 2) ==
+        Values{3, 4, 0, 0, 0, 0});
   CHECK_THROWS_AS(oracle::embedding(3, 2, table, std::vector<std::int64_t>{3}), Error);
   CHECK_THROWS_AS(oracle::embedding(3, 2, table, std::vector<std::int64_t>{-1}), Error);
 }

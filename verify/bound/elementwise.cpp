@@ -175,12 +175,12 @@ Bound embedding(std::int64_t rows, std::int64_t width, In table,
 }
 
 Bound embedding_backward(std::int64_t rows, std::int64_t width, std::span<const std::int64_t> index,
-                         In dy, const Arithmetic& a) {
+                         In dy, const Arithmetic& a, std::optional<std::int64_t> padding_index) {
   const Tracker t(a);
-  std::vector<double> reference = oracle::embedding_backward(rows, width, index, dy);
+  std::vector<double> reference = oracle::embedding_backward(rows, width, index, dy, padding_index);
   std::vector<std::vector<Tracked>> terms(reference.size());
   for (std::size_t i = 0; i < index.size(); ++i)
-    for (std::int64_t j = 0; j < width; ++j)
+    for (std::int64_t j = 0; j < width && index[i] != padding_index; ++j)
       terms[oracle::at(index[i] * width + j)].push_back(
           t.exact(dy[i * oracle::at(width) + oracle::at(j)]));
   std::vector<Tracked> dtable;

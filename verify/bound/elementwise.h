@@ -36,6 +36,7 @@ Bound dropout(double p, oracle::In x, std::span<const std::uint8_t> kept, const 
 Bound embedding(std::int64_t rows, std::int64_t width, oracle::In table,
                 std::span<const std::int64_t> index, const Arithmetic& a);
 Bound embedding_backward(std::int64_t rows, std::int64_t width, std::span<const std::int64_t> index,
-                         oracle::In dy, const Arithmetic& a);
+                         oracle::In dy, const Arithmetic& a,
+                         std::optional<std::int64_t> padding_index = std::nullopt);
 
 }  // namespace roundoff::bound

@@ -34,12 +34,15 @@ Values embedding(std::int64_t rows, std::int64_t width, In table,
 }
 
 Values embedding_backward(std::int64_t rows, std::int64_t width,
-                          std::span<const std::int64_t> index, In dy) {
+                          std::span<const std::int64_t> index, In dy,
+                          std::optional<std::int64_t> padding_index) {
   check_size("embedding oracle", "dy", dy, static_cast<std::int64_t>(index.size()) * width);
   Sums dtable = zeros(rows * width);
-  for (std::size_t i = 0; i < index.size(); ++i)
+  for (std::size_t i = 0; i < index.size(); ++i) {
+    if (index[i] == padding_index) continue;
     for (std::size_t j = 0; j < at(width); ++j)
       dtable[checked(index[i], rows) * at(width) + j] += dy[i * at(width) + j];
+  }
   return rounded(dtable);
 }
 
