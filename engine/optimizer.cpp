@@ -95,7 +95,7 @@ void Optimizer::apply(double lr, const StepStatus& status) {
       adam_step(target, adam_params(settings_, lr), status, chunks_);
     }
   });
-  if (status.found_inf == 0) arena_.changed(arena_.flat_compute().defined());
+  if (status.found_inf == 0) arena_.changed(/*copies_written=*/true);
 }
 
 void Optimizer::unscale_gradients(float inv_scale) {

@@ -11,8 +11,8 @@ namespace roundoff {
 
 namespace {
 
-// In elements: 128 bytes of fp32.
-constexpr std::int64_t kAlignment = 32;
+// In elements: 128 bytes of the narrowest type that a block may have.
+constexpr std::int64_t kAlignment = 64;
 
 Tensor slice(const Tensor& flat, const ParameterEntry& entry) {
   // A slice of the block: the same storage at the parameter's offset.
@@ -129,23 +129,35 @@ std::int64_t ParameterArena::numel() const {
   return n;
 }
 
+void ParameterArena::check_allocated() const {
+  ROUNDOFF_CHECK(allocated(), "parameters", "the arena is not allocated");
+}
+
 void ParameterArena::zero_grad() {
+  check_allocated();
   for (ParameterEntry& e : entries_) e.tensor.leaf()->zero_grad();
 }
 
 void ParameterArena::changed(bool copies_written) {
+  check_allocated();
   for (ParameterEntry& e : entries_) {
     Leaf& leaf = *e.tensor.leaf();
+    if (copies_written && !leaf.has_grad) continue;
     ++leaf.version;
-    if (copies_written) leaf.compute_version = leaf.version;
+    // A leaf may hold a copy of its own, in another type than the arena's.
+    const bool own =
+        copies_written && compute_.defined() && leaf.compute_copy.raw() == slice(compute_, e).raw();
+    if (own) leaf.compute_version = leaf.version;
   }
 }
 
 void ParameterArena::commit_buffers() {
+  check_allocated();
   for (Buffer& b : buffers_) std::memcpy(b.value.raw(), b.staged.raw(), b.value.bytes());
 }
 
 void ParameterArena::discard_buffers() {
+  check_allocated();
   for (Buffer& b : buffers_) std::memcpy(b.staged.raw(), b.value.raw(), b.value.bytes());
 }
 

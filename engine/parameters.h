@@ -91,22 +91,27 @@ class ParameterArena {
   bool allocated() const { return master_.defined(); }
   // Number of trained elements.
   std::int64_t numel() const;
-  // Elements of a flat block, padding included: parameters start at multiples of 128 bytes.
+  // Elements of a flat block, padding included: in every block, whatever its type, parameters start
+  // at multiples of 128 bytes from the block's start.
   std::int64_t flat_size() const { return flat_size_; }
   const Tensor& flat_master() const { return master_; }
   const Tensor& flat_gradient() const { return gradient_; }
   const Tensor& flat_compute() const { return compute_; }
 
+  // What follows throws before allocate().
+
   // Marks every gradient absent.
   void zero_grad();
-  // Says that the masters changed: cached roundings of them are stale. `copies_written`: the
-  // compute copy was written in the same pass.
+  // Says that the masters changed: cached roundings of them are stale. `copies_written`: by an
+  // update, which left parameters without a gradient alone and wrote the others' compute copies.
   void changed(bool copies_written);
   // Staged buffers become the values, or the other way about.
   void commit_buffers();
   void discard_buffers();
 
  private:
+  void check_allocated() const;
+
   std::deque<ParameterEntry> entries_;
   std::deque<Buffer> buffers_;
   ArenaSettings settings_;

@@ -47,7 +47,7 @@ inline std::vector<std::byte> bytes(const Tensor& t) {
 inline void declare(ParameterArena& arena, Context& ctx, const std::vector<Values>& weights,
                     const ArenaSettings& settings = {}) {
   for (std::size_t i = 0; i < weights.size(); ++i)
-    arena.add("w" + std::to_string(i), {static_cast<std::int64_t>(weights[i].size())}, Init::zeros);
+    arena.add(concat("w", i), {static_cast<std::int64_t>(weights[i].size())}, Init::zeros);
   arena.allocate(ctx.allocator, settings);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const Tensor& w = arena.entries()[i].tensor;
