@@ -45,7 +45,7 @@ void LossScaler::unscale(Optimizer& optimizer) {
   // The check comes before unscaling as well, so that what the division hides is still found.
   optimizer.inspect({}, status);
   optimizer.unscale_gradients(status.inv_scale);
-  seen_.push_back({&optimizer, Stage::unscaled});
+  seen_.push_back({&optimizer, Stage::unscaled, status});
   any_gradient_ = any_gradient_ || status.present != 0;
   if (status.found_inf != 0) {
     if (!found_inf_) offender_ = optimizer.offender(status);
@@ -70,24 +70,29 @@ bool LossScaler::step(Optimizer& optimizer, double lr, const ClipParams& clip) {
   Seen* seen = find(optimizer);
   ROUNDOFF_CHECK(seen == nullptr || seen->stage == Stage::unscaled, "scaler",
                  "step was called already for this optimizer; call update first");
-  const bool unscaled = seen != nullptr;
-  if (unscaled) status_.inv_scale = 1.0F;
+  if (seen != nullptr) status_.inv_scale = 1.0F;
   optimizer.inspect(clip, status_);
-  if (unscaled) {
+  if (seen != nullptr && seen->found.found_inf != 0) {
+    status_.found_inf = 1;
+    status_.first_offender = seen->found.first_offender;
+    status_.norm = seen->found.norm;
+    status_.clip = 1.0F;
+  }
+  const bool steps = status_.present != 0 && status_.found_inf == 0;
+  // Before the window remembers the step: a bad rate throws, and the step can be tried again.
+  if (steps) optimizer.apply(lr, status_);
+  if (seen != nullptr) {
     seen->stage = Stage::stepped;
   } else {
-    seen_.push_back({&optimizer, Stage::stepped});
+    seen_.push_back({&optimizer, Stage::stepped, {}});
   }
-  if (status_.present == 0) return false;
-  any_gradient_ = true;
+  any_gradient_ = any_gradient_ || status_.present != 0;
   if (status_.found_inf != 0) {
     if (!found_inf_) offender_ = optimizer.offender(status_);
     found_inf_ = true;
     optimizer.arena().zero_grad();
-    return false;
   }
-  optimizer.apply(lr, status_);
-  return true;
+  return steps;
 }
 
 void LossScaler::update() {
@@ -126,9 +131,12 @@ void LossScaler::load(const LossScalerState& state) {
                  state.enabled ? "an enabled" : "a disabled", " scaler, this one is ",
                  config_.enabled ? "enabled" : "disabled");
   if (!state.enabled) return;
+  ROUNDOFF_CHECK(state.config.enabled, "scaler",
+                 "the saved state says both that the scaler is enabled and that it is not");
   validate(state.config);
-  ROUNDOFF_CHECK(state.state.scale >= state.config.min_scale &&
-                     state.state.scale <= state.config.max_scale &&
+  // The bounds as the scale meets them, rounded to fp32.
+  ROUNDOFF_CHECK(state.state.scale >= static_cast<float>(state.config.min_scale) &&
+                     state.state.scale <= static_cast<float>(state.config.max_scale) &&
                      state.state.growth_tracker >= 0 && state.state.consecutive_skips >= 0,
                  "scaler", "the saved scale ", state.state.scale, " or tracker ",
                  state.state.growth_tracker, " is out of range");

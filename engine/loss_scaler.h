@@ -48,7 +48,8 @@ class LossScaler {
   const ScalerConfig& config() const { return config_; }
   std::int32_t growth_tracker() const { return state_.growth_tracker; }
 
-  // Divides the optimizer's gradients by the scale, in place. Once a window and optimizer.
+  // Divides the optimizer's gradients by the scale, in place. Once a window and optimizer. A
+  // non-finite gradient found here makes step() skip, whatever becomes of the gradients in between.
   void unscale(Optimizer& optimizer);
   // Checks, clips and updates in two passes; true if it stepped. A skipped step changes nothing and
   // clears the optimizer's gradients. Without any gradient nothing happens and false comes back.
@@ -71,6 +72,7 @@ class LossScaler {
   struct Seen {
     const Optimizer* optimizer;
     Stage stage;
+    StepStatus found;  // by unscale
   };
   Seen* find(const Optimizer& optimizer);
 
