@@ -13,14 +13,17 @@ constexpr double kZ95 = 1.959963984540054;  // 97.5% quantile of the standard no
 }
 
 Interval wilson_interval(std::int64_t successes, std::int64_t n) {
-  if (n <= 0) return {0, 1};
+  ROUNDOFF_CHECK(successes >= 0 && successes <= n, "metrics", successes, " successes of ", n);
+  if (n == 0) return {0, 1};
   const auto count = static_cast<double>(n);
   const double p = static_cast<double>(successes) / count;
   const double z2 = kZ95 * kZ95;
   const double centre = p + z2 / (2 * count);
   const double half = kZ95 * std::sqrt(p * (1 - p) / count + z2 / (4 * count * count));
   const double scale = 1 + z2 / count;
-  return {std::max(0.0, (centre - half) / scale), std::min(1.0, (centre + half) / scale)};
+  // At the ends the formula gives 0 and 1, but for rounding.
+  return {successes == 0 ? 0.0 : std::max(0.0, (centre - half) / scale),
+          successes == n ? 1.0 : std::min(1.0, (centre + half) / scale)};
 }
 
 PairedDifference paired_difference(std::span<const std::uint8_t> a,

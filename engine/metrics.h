@@ -12,7 +12,8 @@ struct Interval {
   double high = 0;
 };
 
-// Wilson's score interval at 95% for `successes` of n (Wilson 1927); [0, 1] for n = 0.
+// Wilson's score interval at 95% for `successes` of n (Wilson 1927); [0, 1] for n = 0. Throws
+// unless 0 <= successes <= n.
 Interval wilson_interval(std::int64_t successes, std::int64_t n);
 
 struct PairedDifference {
