@@ -35,8 +35,8 @@ struct Autocast {
   std::optional<DType> target(std::string_view operation, CastClass cast_class) const;
 };
 
-// Reads "op=dtype,op=dtype"; throws UsageError naming what it could not read. Whether `op` exists
-// is for the caller to check.
+// Reads "op=dtype,op=dtype", or nothing; throws UsageError naming what it could not read, or an op
+// that is there twice. Whether `op` exists is for the caller to check.
 std::vector<std::pair<std::string, DType>> parse_overrides(std::string_view text);
 
 }  // namespace roundoff
