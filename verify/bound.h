@@ -10,3 +10,4 @@
 #include "verify/bound/softmax.h"
 #include "verify/bound/step.h"
 #include "verify/compare.h"
+#include "verify/ladder.h"

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "rounding.h"
+#include "tests/verify/rounding.h"
 
 using namespace roundoff;
 using oracle::at;

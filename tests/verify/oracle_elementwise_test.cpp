@@ -1,7 +1,7 @@
 #include <cmath>
 #include <limits>
 
-#include "check_gradient.h"
+#include "tests/verify/check_gradient.h"
 #include "verify/oracle/binary.h"
 #include "verify/oracle/reduce.h"
 #include "verify/oracle/select.h"

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "check_gradient.h"
+#include "tests/verify/check_gradient.h"
 #include "verify/oracle/norm.h"
 
 using namespace roundoff;

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <limits>
 
-#include "check_gradient.h"
+#include "tests/verify/check_gradient.h"
 #include "verify/oracle/pool2d.h"
 
 using namespace roundoff;

@@ -33,6 +33,17 @@ inline Comparison check(const std::vector<float>& results, DType dtype, const Bo
   return c;
 }
 
+// Whether fp32 results lie within the bound.
+inline bool holds(const std::vector<float>& y, const Bound& bound) {
+  return compare({y.data(), DType::fp32, {static_cast<std::int64_t>(y.size())}}, bound).holds;
+}
+
+inline float sum_of(const std::vector<float>& v) {
+  float s = 0;
+  for (const float x : v) s += x;
+  return s;
+}
+
 inline std::vector<float> as_float(const oracle::Values& v) { return {v.begin(), v.end()}; }
 
 }  // namespace roundoff
