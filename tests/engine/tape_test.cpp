@@ -204,7 +204,8 @@ TEST_CASE("case 75 [AUTO] gradient accumulator is fp32") {
 
 TEST_CASE("case 75 [AUTO] a 16-bit value's gradients are added in fp32 and rounded once") {
   // 2048 + 1 + 1 in fp16 and 256 + 1 + 1 in bf16 stall at the first number when added in 16 bit.
-  for (const auto& [dtype, large] : {std::pair{DType::fp16, 2048.0}, {DType::bf16, 256.0}}) {
+  for (const DType dtype : {DType::fp16, DType::bf16}) {
+    const double large = dtype == DType::fp16 ? 2048 : 256;
     for (const bool large_first : {false, true}) {
       CAPTURE(name(dtype));
       Context ctx;
