@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -31,6 +32,14 @@ inline double half_smallest(DType d) {
 inline double rounded_tolerance(double want, double tol, DType d) {
   return tol + unit(d) * (std::abs(want) + tol) + half_smallest(d);
 }
+// The largest |got - want| / tolerance of many; a NaN counts as infinite.
+struct Worst {
+  double ratio = 0;
+  void add(double got, double want, double tolerance) {
+    const double r = got == want ? 0.0 : std::abs(got - want) / tolerance;
+    if (!(r <= ratio)) ratio = std::isnan(r) ? std::numeric_limits<double>::infinity() : r;
+  }
+};
 inline double log2_ceil(std::int64_t n) {
   return n <= 1 ? 0.0 : static_cast<double>(std::bit_width(static_cast<std::uint64_t>(n - 1)));
 }
