@@ -25,19 +25,24 @@ struct PhiloxBlock {
   std::uint32_t word[4];
 };
 
+inline constexpr std::uint32_t kPhiloxKeyStep0 = 0x9E3779B9U;  // the golden ratio
+inline constexpr std::uint32_t kPhiloxKeyStep1 = 0xBB67AE85U;  // sqrt(3) - 1
+
+inline constexpr std::uint64_t kPhiloxMultiplier0 = 0xD2511F53U;
+inline constexpr std::uint64_t kPhiloxMultiplier1 = 0xCD9E8D57U;
+
 // The block function: ten rounds of two 32 x 32 -> 64 bit multiplications.
 ROUNDOFF_HD constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::uint32_t key0,
                                              std::uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t a = std::uint64_t{0xD2511F53U} * counter.word[0];
-    const std::uint64_t b = std::uint64_t{0xCD9E8D57U} * counter.word[2];
-    const PhiloxBlock next{{static_cast<std::uint32_t>(b >> 32) ^ counter.word[1] ^ key0,
-                            static_cast<std::uint32_t>(b),
-                            static_cast<std::uint32_t>(a >> 32) ^ counter.word[3] ^ key1,
-                            static_cast<std::uint32_t>(a)}};
-    counter = next;
-    key0 += 0x9E3779B9U;  // the golden ratio
-    key1 += 0xBB67AE85U;  // sqrt(3) - 1
+    const std::uint64_t a = kPhiloxMultiplier0 * counter.word[0];
+    const std::uint64_t b = kPhiloxMultiplier1 * counter.word[2];
+    counter = {{static_cast<std::uint32_t>(b >> 32) ^ counter.word[1] ^ key0,
+                static_cast<std::uint32_t>(b),
+                static_cast<std::uint32_t>(a >> 32) ^ counter.word[3] ^ key1,
+                static_cast<std::uint32_t>(a)}};
+    key0 += kPhiloxKeyStep0;
+    key1 += kPhiloxKeyStep1;
   }
   return counter;
 }

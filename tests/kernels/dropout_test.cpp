@@ -74,25 +74,27 @@ TEST_CASE("case 69 [DROP] new mask each step, same mask in backward and on repla
 }
 
 TEST_CASE("the mask follows the global sample, not the cut of the batch") {
-  const std::int64_t samples = 7, width = 13;
-  std::vector<float> x(static_cast<std::size_t>(samples * width), 1.0F);
-  DropoutParams params{.p = 0.5, .stream = {9, 4, 2}, .sample0 = 1000};
-  const std::vector<float> whole = run(params, x, Shape{samples, width});
-  std::vector<float> cut;
-  for (const std::int64_t m : {1, 4, 2}) {
-    x.resize(static_cast<std::size_t>(m * width), 1.0F);
-    const std::vector<float> part = run(params, x, Shape{m, width});
-    cut.insert(cut.end(), part.begin(), part.end());
-    params.sample0 += static_cast<std::uint64_t>(m);
-  }
-  CHECK(cut == whole);
-  // And it is the mask that the header states.
-  for (std::int64_t s = 0; s < samples; ++s)
-    for (std::int64_t e = 0; e < width; ++e) {
-      const bool dropped = params.stream.bits(static_cast<std::uint32_t>(1000 + s),
-                                              static_cast<std::uint64_t>(e)) < 0x80000000U;
-      REQUIRE(whole[static_cast<std::size_t>(s * width + e)] == (dropped ? 0.0F : 2.0F));
+  for (const std::int64_t width : {1, 13, 256, 700, 1025}) {
+    const std::int64_t samples = 7;
+    std::vector<float> x(static_cast<std::size_t>(samples * width), 1.0F);
+    DropoutParams params{.p = 0.5, .stream = {9, 4, 2}, .sample0 = 1000};
+    const std::vector<float> whole = run(params, x, Shape{samples, width});
+    std::vector<float> cut;
+    for (const std::int64_t m : {1, 4, 2}) {
+      x.resize(static_cast<std::size_t>(m * width), 1.0F);
+      const std::vector<float> part = run(params, x, Shape{m, width});
+      cut.insert(cut.end(), part.begin(), part.end());
+      params.sample0 += static_cast<std::uint64_t>(m);
     }
+    CHECK(cut == whole);
+    // And it is the mask that the header states.
+    for (std::int64_t s = 0; s < samples; ++s)
+      for (std::int64_t e = 0; e < width; ++e) {
+        const bool dropped = params.stream.bits(static_cast<std::uint32_t>(1000 + s),
+                                                static_cast<std::uint64_t>(e)) < 0x80000000U;
+        REQUIRE(whole[static_cast<std::size_t>(s * width + e)] == (dropped ? 0.0F : 2.0F));
+      }
+  }
 }
 
 TEST_CASE("dropping selects: NaN and infinity in dropped elements become 0, kept ones stay") {
