@@ -2,7 +2,7 @@
 // Sums are formed in the order of kernels/reduce/sum_tree.h, in fp32 (fp64 where x or the
 // accumulator is fp64), and rounded once to the output's type.
 // Errors (thrown before anything is written): types that are not floating, shapes that do not fit,
-// a maximum of no elements, accumulation into a 16-bit output.
+// a maximum of no elements, accumulation into a 16-bit output, bf16 terms on a V100.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,10 @@ std::string_view name(Reduce op);
 // Bit i of `axes`: axis i is reduced.
 struct ReduceParams {
   std::uint32_t axes = 0;
-  // Of sum and mean. fp16 rounds every addition to fp16, in index order, as a plain loop in that
-  // type does; the accumulators of GPUs do not take sums yet and are an error. Norms take fp32 and
-  // fp64 (squares are added in fp64 either way).
+  // Of sum and mean. fp16 rounds every addition to fp16; v100, a100 and h100 model a sum of 16-bit
+  // terms as products with 1 on that GPU's tensor cores (kernels/base/tensor_core.h): both run in
+  // index order, as a plain loop does. fp64 terms, and fp32 ones on a GPU, are summed plainly.
+  // Norms take fp32 and fp64 (squares are added in fp64 either way).
   Accumulator accumulator = Accumulator::fp32;
 };
 

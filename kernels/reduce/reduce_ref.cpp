@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/base/tensor_core.h"
 #include "kernels/elementwise/chunks.h"
 #include "kernels/reduce/sum_tree.h"
 
@@ -90,25 +91,68 @@ std::int64_t first_term(const ReduceGeometry& g, std::int64_t output) {
   return offset;
 }
 
-bool is_sum_accumulator(Accumulator a) {
-  return a == Accumulator::fp32 || a == Accumulator::fp64 || a == Accumulator::fp16;
+// How a sum is formed: by the tree, or term after term in modelled arithmetic.
+enum class Order : unsigned char { tree, fp16, tensor_core };
+
+Order order_of(Reduce op, Accumulator accumulator, DType x) {
+  if (op == Reduce::norm || x == DType::fp64) return Order::tree;
+  switch (accumulator) {
+    case Accumulator::fp32:
+    case Accumulator::fp64:
+      return Order::tree;
+    case Accumulator::fp16:
+      return Order::fp16;
+    default:
+      break;
+  }
+  if (!is_16bit(x)) return Order::tree;
+  ROUNDOFF_CHECK(has_tensor_core(accumulator, x), name(op),
+                 "accumulator v100 takes fp16 operands, ", name(x), " given");
+  return Order::tensor_core;
 }
 
-// One output after the other, its terms in index order, each addition rounded to fp16. (From
-// double, where the sum of an fp16 and an fp32 number is exact or far from a tie.)
-template <class T, class Put>
-void sums_in_fp16(const ReduceGeometry& g, const ConstView& x, Put put) {
-  double buffer[detail::kChunk];
-  for (std::int64_t output = 0; output < g.outputs; ++output) {
-    Half sum(0.0F);
-    const std::int64_t base = first_term(g, output);
-    for_each_run(one_output(g), [&](std::int64_t, std::int64_t at, std::int64_t n) {
-      widen(x, base + at, n, buffer);
-      for (std::int64_t j = 0; j < n; ++j) sum = Half(static_cast<double>(sum) + buffer[j]);
-    });
-    const T value = static_cast<T>(sum);
-    put(&value, 1, output);
-  }
+// The terms of one output in index order, kChunk at a time: take(values, n).
+template <class T, class Take>
+void for_each_chunk(const ReduceGeometry& g, const ConstView& x, std::int64_t output, Take take) {
+  T buffer[detail::kChunk];
+  std::int64_t held = 0;
+  const std::int64_t base = first_term(g, output);
+  for_each_run(one_output(g), [&](std::int64_t, std::int64_t at, std::int64_t n) {
+    for (std::int64_t i = 0; i < n;) {
+      const std::int64_t m = std::min(n - i, detail::kChunk - held);
+      widen(x, base + at + i, m, buffer + held);
+      i += m;
+      held += m;
+      if (held == detail::kChunk) {
+        take(static_cast<const T*>(buffer), held);
+        held = 0;
+      }
+    }
+  });
+  if (held != 0) take(static_cast<const T*>(buffer), held);
+}
+
+// Each addition rounded to fp16; from double, where the sum of an fp16 and an fp32 number is exact
+// or far from a tie.
+float sum_in_fp16(const ReduceGeometry& g, const ConstView& x, std::int64_t output) {
+  Half sum(0.0F);
+  for_each_chunk<double>(g, x, output, [&](const double* terms, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) sum = Half(static_cast<double>(sum) + terms[i]);
+  });
+  return static_cast<float>(sum);
+}
+
+// Products with 1 on tensor cores, chained; a chunk is a whole number of their blocks.
+float sum_on_tensor_cores(const TensorCore& core, const ReduceGeometry& g, const ConstView& x,
+                          std::int64_t output) {
+  static_assert(detail::kChunk % 16 == 0);
+  float one[detail::kChunk];
+  std::fill_n(one, detail::kChunk, 1.0F);
+  float sum = 0;
+  for_each_chunk<float>(g, x, output, [&](const float* terms, std::int64_t n) {
+    sum = tensor_core_dot(core, terms, one, n, sum);
+  });
+  return sum;
 }
 
 // A mean's terms may fit where their sum does not: scaled by a power of two of at most 1 / n it
@@ -131,26 +175,30 @@ T mean_by_scaling(const ReduceGeometry& g, const ConstView& x, std::int64_t outp
 }
 
 template <class T>
-void sum_or_mean(Reduce op, const ReduceParams& params, const ConstView& x, const Out& y) {
+void sum_or_mean(Reduce op, Order order, const ReduceParams& params, const ConstView& x,
+                 const Out& y) {
   const ReduceGeometry g(x.shape, params.axes);
   const auto count = static_cast<double>(g.terms);
-  const bool plain =
-      params.accumulator == Accumulator::fp32 || params.accumulator == Accumulator::fp64;
   const auto put = [&](const T* values, std::int64_t n, std::int64_t at) {
     if (op == Reduce::sum) return narrow(values, n, y, at);
     T means[detail::kTile];
     for (std::int64_t i = 0; i < n; ++i) {
       means[i] = static_cast<T>(static_cast<double>(values[i]) / count);
-      if (plain && g.terms != 0 && !std::isfinite(means[i]))
+      if (order == Order::tree && g.terms != 0 && !std::isfinite(means[i]))
         means[i] = mean_by_scaling<T>(g, x, at + i);
     }
     narrow(means, n, y, at);
   };
-  if (plain) {
+  if (order == Order::tree) {
     detail::reduce_sum<T>(
         g, [&](std::int64_t at, std::int64_t n, T* buffer) { return load(x, at, n, buffer); }, put);
-  } else {
-    sums_in_fp16<T>(g, x, put);
+    return;
+  }
+  for (std::int64_t output = 0; output < g.outputs; ++output) {
+    const T sum = order == Order::fp16
+                      ? sum_in_fp16(g, x, output)
+                      : sum_on_tensor_cores(tensor_core(params.accumulator, x.dtype), g, x, output);
+    put(&sum, 1, output);
   }
 }
 
@@ -300,15 +348,14 @@ void reduce_forward(Ref, Reduce op, const ReduceParams& params, const ConstView&
   detail::check_floating(x, operation, "x");
   check_reduced(y.view, x.shape, params.axes, operation, "y");
   detail::check_out(y, y.view.shape, operation, "y");
-  ROUNDOFF_CHECK(op == Reduce::norm || is_sum_accumulator(params.accumulator), operation,
-                 "the accumulators of GPUs do not take sums; fp32, fp64 or fp16 expected");
+  const Order order = order_of(op, params.accumulator, x.dtype);
   if (op == Reduce::norm) {
     norms(ReduceGeometry(x.shape, params.axes), x,
           [&](const double* values, std::int64_t n, std::int64_t at) { narrow(values, n, y, at); });
     return;
   }
   detail::with_arithmetic(detail::wants_fp64(params.accumulator, x),
-                          [&]<class T>(T) { sum_or_mean<T>(op, params, x, y); });
+                          [&]<class T>(T) { sum_or_mean<T>(op, order, params, x, y); });
 }
 
 void reduce_backward(Ref, Reduce op, const ReduceParams& params, const ConstView& x,

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/base/tensor_core.h"
 #include "kernels/reduce/sum_tree.h"
 #include "tests/kernels/array.h"
 #include "tests/kernels/bounds.h"
@@ -284,6 +285,36 @@ TEST_CASE("the fp16 accumulator rounds every addition, in index order, along any
     for (std::int64_t j = 0; j < 2; ++j) CHECK(y[2 * i + j] == loop(100 * i + j, 2, 50));
   // the other order of the two plain sums differs: the test can fail
   CHECK(loop(299, -1, 300) != loop(0, 1, 300));
+}
+
+TEST_CASE("GPU accumulators sum 16-bit terms as products with 1 on tensor cores") {
+  for (const Accumulator gpu : {Accumulator::v100, Accumulator::a100, Accumulator::h100}) {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
+      if (!has_tensor_core(gpu, dtype)) continue;
+      const Array x(dtype, {3, 700, 2}, Uniform(32).take(4200, 40));
+      const TensorCore core = tensor_core(gpu, dtype);
+      Array y(DType::fp32, {3, 2});
+      reduce_forward(Ref{}, Reduce::sum, {.axes = 2, .accumulator = gpu}, x, y.out());
+      for (std::int64_t i = 0; i < 3; ++i) {
+        for (std::int64_t j = 0; j < 2; ++j) {
+          std::vector<float> terms;
+          for (std::int64_t k = 0; k < 700; ++k)
+            terms.push_back(static_cast<float>(x[1400 * i + 2 * k + j]));
+          const std::vector<float> one(700, 1.0F);
+          CHECK(y[2 * i + j] ==
+                static_cast<double>(tensor_core_dot(core, terms.data(), one.data(), 700, 0)));
+        }
+      }
+    }
+    // fp32 and fp64 have no tensor cores to run on: plain sums
+    for (const DType dtype : {DType::fp32, DType::fp64}) {
+      const Array x(dtype, {1000}, Uniform(33).take(1000));
+      CHECK(reduced(Reduce::sum, x, dtype, gpu) == reduced(Reduce::sum, x));
+    }
+  }
+  CHECK_THROWS_WITH_AS(
+      reduced(Reduce::sum, Array(DType::bf16, {1}, {1}), DType::fp32, Accumulator::v100),
+      "[sum] accumulator v100 takes fp16 operands, bf16 given", Error);
 }
 
 TEST_CASE("reductions accumulate into fp32, and refuse what does not fit") {
