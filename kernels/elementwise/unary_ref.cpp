@@ -3,6 +3,7 @@
 
 #include "kernels/elementwise/chunks.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/elementwise/exponential.h"
 
 namespace roundoff {
 
@@ -27,6 +28,11 @@ std::string_view name(Unary op) {
 
 namespace {
 
+using detail::exponential;
+using detail::map;
+using detail::sigmoid;
+using detail::tangent;
+
 // Phi(x), the standard normal distribution function.
 template <class T>
 T normal_cdf(T x) {
@@ -45,34 +51,20 @@ T gelu_tanh_argument(T x) {
 }
 
 template <class T>
-T sigmoid(T x) {
-  const T e = std::exp(-std::abs(x));
-  return x < T(0) ? e / (T(1) + e) : T(1) / (T(1) + e);
-}
-
-// (1 + tanh(u)) / 2, without the cancellation at u < 0.
-template <class T>
-T half_one_plus_tanh(T u) {
-  return sigmoid(u + u);
-}
-
-template <class T>
 void forward(Unary op, const ConstView& x, const Out& y) {
-  using detail::map;
   switch (op) {
     case Unary::relu:
       return map<T>(x, y, [](T v) { return v <= T(0) ? T(0) : v; });
     case Unary::gelu:
       return map<T>(x, y, [](T v) { return weighted(v, normal_cdf(v)); });
     case Unary::gelu_tanh:
-      return map<T>(x, y,
-                    [](T v) { return weighted(v, half_one_plus_tanh(gelu_tanh_argument(v))); });
+      return map<T>(x, y, [](T v) { return weighted(v, sigmoid(T(2) * gelu_tanh_argument(v))); });
     case Unary::tanh:
-      return map<T>(x, y, [](T v) { return std::tanh(v); });
+      return map<T>(x, y, [](T v) { return tangent(v); });
     case Unary::sigmoid:
       return map<T>(x, y, [](T v) { return sigmoid(v); });
     case Unary::exp:
-      return map<T>(x, y, [](T v) { return std::exp(v); });
+      return map<T>(x, y, [](T v) { return exponential(v); });
     case Unary::log:
       return map<T>(x, y, [](T v) { return std::log(v); });
   }
@@ -80,23 +72,24 @@ void forward(Unary op, const ConstView& x, const Out& y) {
 
 template <class T>
 T gelu_slope(T x) {
-  const T density = T(std::numbers::inv_sqrtpi / std::numbers::sqrt2) * std::exp(T(-0.5) * x * x);
+  const T density =
+      T(std::numbers::inv_sqrtpi / std::numbers::sqrt2) * exponential(T(-0.5) * x * x);
   return normal_cdf(x) + weighted(x, density);
 }
 
-// s = sigmoid(2u): y = x s and y' = s + 2 x s (1 - s) u'.
+// s = sigmoid(u): y = x s and y' = s + x s (1 - s) u'.
 template <class T>
 T gelu_tanh_slope(T x) {
-  const T u = gelu_tanh_argument(x);
-  const T s = half_one_plus_tanh(u);
-  const T du = T(std::numbers::sqrt2 * std::numbers::inv_sqrtpi) * (T(1) + T(3 * 0.044715) * x * x);
-  const T product = s * half_one_plus_tanh(-u);
-  return s + (product == T(0) ? T(0) : T(2) * product * x * du);
+  const T u = T(2) * gelu_tanh_argument(x);
+  const T s = sigmoid(u);
+  const T du =
+      T(2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi) * (T(1) + T(3 * 0.044715) * x * x);
+  const T product = s * sigmoid(-u);
+  return s + (product == T(0) ? T(0) : product * x * du);
 }
 
 template <class T>
 void backward(Unary op, const ConstView& saved, const ConstView& dy, const Out& dx) {
-  using detail::map;
   switch (op) {
     case Unary::relu:
       return map<T>(saved, dy, dx, [](T y, T g) { return y <= T(0) ? T(0) : g; });

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "kernels/elementwise/chunks.h"
+#include "kernels/elementwise/exponential.h"
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/reduce/sum_tree.h"
 #include "kernels/softmax/row.h"
@@ -97,7 +98,7 @@ RowStats<T> row_stats_of(const ConstView& logits, std::int64_t at, std::int64_t 
   const T sum =
       detail::sum_contiguous<T>(n, [&](std::int64_t i, std::int64_t m, T* buffer) -> const T* {
         const T* x = detail::load(logits, at + i, m, buffer);
-        for (std::int64_t j = 0; j < m; ++j) buffer[j] = std::exp(x[j] - max);
+        for (std::int64_t j = 0; j < m; ++j) buffer[j] = detail::exponential(x[j] - max);
         return buffer;
       });
   return {max, sum};
@@ -250,7 +251,8 @@ void backward(const CrossEntropyParams& params, const Problem& p, const ConstVie
         std::fill_n(out, m, T(0));
       } else {
         const T* x = detail::load(logits, at + i, m, x_buffer);
-        for (std::int64_t j = 0; j < m; ++j) out[j] = mass * (std::exp(x[j] - pair[0]) / pair[1]);
+        for (std::int64_t j = 0; j < m; ++j)
+          out[j] = mass * (detail::exponential(x[j] - pair[0]) / pair[1]);
         if (p.soft) {
           const T* q = soft(i, m, q_buffer);
           const T* w = load_weights(weight, i, m, w_buffer);

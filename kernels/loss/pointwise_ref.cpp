@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/elementwise/chunks.h"
+#include "kernels/elementwise/exponential.h"
 #include "kernels/reduce/sum_tree.h"
 
 namespace roundoff {
@@ -37,22 +38,22 @@ template <class T>
 struct BceWithLogits {
   static double loss(T x, T t) {
     const T linear = x >= T(0) ? unless_zero(T(1) - t, x) : unless_zero(-t, x);
-    return static_cast<double>(linear + std::log1p(std::exp(-std::abs(x))));
+    return static_cast<double>(linear + detail::softplus_tail(x));
   }
   // sigmoid(x) - t; for x >= 0 as (1 - t) - sigmoid(-x), which keeps the digits where t is 1.
   static T dx(T x, T t) {
-    const T e = std::exp(-std::abs(x));
-    const T small = e / (T(1) + e);
+    const T small = detail::sigmoid(-std::abs(x));
     return x >= T(0) ? (T(1) - t) - small : small - t;
   }
   static T dtarget(T x, T) { return -x; }
 };
 
-template <class T, class F>
+template <class T, template <class> class Loss>
 void forward(const PointwiseLossParams& params, const ConstView& x, const ConstView& target,
-             const Out& out, F loss) {
+             const Out& out) {
   if (params.reduction == Reduction::none)
-    return detail::map<T>(x, target, out, [loss](T a, T b) { return static_cast<T>(loss(a, b)); });
+    return detail::map<T>(x, target, out,
+                          [](T a, T b) { return static_cast<T>(Loss<T>::loss(a, b)); });
   const std::int64_t n = x.numel();
   T x_buffer[detail::kLeaf];
   T t_buffer[detail::kLeaf];
@@ -60,7 +61,7 @@ void forward(const PointwiseLossParams& params, const ConstView& x, const ConstV
       n, [&](std::int64_t i, std::int64_t m, double* buffer) -> const double* {
         const T* xs = load(x, i, m, x_buffer);
         const T* ts = load(target, i, m, t_buffer);
-        for (std::int64_t j = 0; j < m; ++j) buffer[j] = loss(xs[j], ts[j]);
+        for (std::int64_t j = 0; j < m; ++j) buffer[j] = Loss<T>::loss(xs[j], ts[j]);
         return buffer;
       });
   if (params.reduction == Reduction::mean && n != 0) total /= static_cast<double>(n);
@@ -112,9 +113,9 @@ void pointwise_loss_forward(Ref, const PointwiseLossParams& params, const ConstV
   detail::check_out(loss, loss_shape(params, x), name(params.loss), "loss");
   detail::with_arithmetic(detail::wants_fp64(params.accumulator, x, target), [&]<class T>(T) {
     if (params.loss == PointwiseLoss::mse)
-      forward<T>(params, x, target, loss, Mse<T>::loss);
+      forward<T, Mse>(params, x, target, loss);
     else
-      forward<T>(params, x, target, loss, BceWithLogits<T>::loss);
+      forward<T, BceWithLogits>(params, x, target, loss);
   });
 }
 
@@ -132,11 +133,14 @@ void pointwise_loss_backward(Ref, const PointwiseLossParams& params, const Const
   detail::with_arithmetic(
       detail::wants_fp64(params.accumulator, x, target, dloss), [&]<class T>(T) {
         if (params.loss == PointwiseLoss::mse) {
-          gradient<T>(params, x, target, dloss, dx, Mse<T>::dx);
-          gradient<T>(params, x, target, dloss, dtarget, Mse<T>::dtarget);
+          gradient<T>(params, x, target, dloss, dx, [](T a, T b) { return Mse<T>::dx(a, b); });
+          gradient<T>(params, x, target, dloss, dtarget,
+                      [](T a, T b) { return Mse<T>::dtarget(a, b); });
         } else {
-          gradient<T>(params, x, target, dloss, dx, BceWithLogits<T>::dx);
-          gradient<T>(params, x, target, dloss, dtarget, BceWithLogits<T>::dtarget);
+          gradient<T>(params, x, target, dloss, dx,
+                      [](T a, T b) { return BceWithLogits<T>::dx(a, b); });
+          gradient<T>(params, x, target, dloss, dtarget,
+                      [](T a, T b) { return BceWithLogits<T>::dtarget(a, b); });
         }
       });
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/elementwise/exponential.h"
 #include "kernels/softmax/row.h"
 
 namespace roundoff {
@@ -37,7 +38,7 @@ void forward_rows(const Extents& e, const ConstView& x, const Out& y, T* row) {
     T sum = detail::sum_contiguous<T>(e.n, [&](std::int64_t i, std::int64_t m, T* buffer) {
       const T* xs = load(x, base + i, m, buffer);
       T* exponentials = kLog ? buffer : row + i;
-      for (std::int64_t j = 0; j < m; ++j) exponentials[j] = std::exp(xs[j] - max);
+      for (std::int64_t j = 0; j < m; ++j) exponentials[j] = detail::exponential(xs[j] - max);
       return static_cast<const T*>(exponentials);
     });
     if constexpr (kLog) sum = std::log(sum);
@@ -95,7 +96,8 @@ void forward_columns(const Extents& e, const ConstView& x, const Out& y, T* tile
     const T* total = sum_columns(e.n, width, cascade, [&](std::int64_t i, T* buffer) {
       const T* xs = load(x, base + i * e.inner, width, in);
       T* exponentials = kLog ? buffer : tile + i * width;
-      for (std::int64_t c = 0; c < width; ++c) exponentials[c] = std::exp(xs[c] - max[c]);
+      for (std::int64_t c = 0; c < width; ++c)
+        exponentials[c] = detail::exponential(xs[c] - max[c]);
       return static_cast<const T*>(exponentials);
     });
     for (std::int64_t c = 0; c < width; ++c) sum[c] = kLog ? std::log(total[c]) : total[c];
@@ -114,7 +116,7 @@ void forward_columns(const Extents& e, const ConstView& x, const Out& y, T* tile
 // A row's sum takes dy y (softmax) or dy (log-softmax).
 template <class T, bool kLog>
 T gradient_of(T y, T dy, T sum) {
-  if constexpr (kLog) return dy - std::exp(y) * sum;
+  if constexpr (kLog) return dy - detail::exponential(y) * sum;
   return y * (dy - sum);
 }
 
