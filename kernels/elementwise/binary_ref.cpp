@@ -129,11 +129,38 @@ void broadcast_map(const Broadcast& plan, const ConstView& a, const ConstView& b
                });
 }
 
+// A row of a few elements over many rows: the row is widened once and repeated to the length of a
+// chunk. f(element of the other operand, element of the row).
+template <class T, class F>
+void row_map(const ConstView& rows, const ConstView& row, const Out& y, F f) {
+  const std::int64_t columns = row.numel();
+  const std::int64_t step = detail::kChunk / columns * columns;
+  T tiled[detail::kChunk];
+  widen(row, 0, columns, tiled);
+  for (std::int64_t j = columns; j < step; ++j) tiled[j] = tiled[j - columns];
+  T in[detail::kChunk];
+  T out[detail::kChunk];
+  const bool direct = y.view.dtype == dtype_of<T> && y.write == Write::overwrite;
+  for (std::int64_t i = 0; i < y.view.numel(); i += step) {
+    const std::int64_t n = std::min(step, y.view.numel() - i);
+    const T* xs = detail::load(rows, i, n, in);
+    T* ys = direct ? y.view.as<T>() + i : out;
+    for (std::int64_t j = 0; j < n; ++j) ys[j] = f(xs[j], tiled[j]);
+    if (!direct) narrow(out, n, y, i);
+  }
+}
+
 template <class T, class F>
 void forward(const ConstView& a, const ConstView& b, const Out& y, F f) {
   if (a.shape == b.shape) return detail::map<T>(a, b, y, f);
   if (y.view.numel() == 0) return;
-  broadcast_map<T>(Broadcast(a.shape, b.shape, y.view.shape), a, b, y, f);
+  const Broadcast plan(a.shape, b.shape, y.view.shape);
+  const bool short_rows = plan.rank == 2 && plan.inner().a != 0 && plan.inner().b != 0 &&
+                          plan.inner().extent <= detail::kChunk / 4;
+  if (short_rows && plan.axes[1].b == 0) return row_map<T>(a, b, y, f);
+  if (short_rows && plan.axes[1].a == 0)
+    return row_map<T>(b, a, y, [f](T p, T q) { return f(q, p); });
+  broadcast_map<T>(plan, a, b, y, f);
 }
 
 // Which axes of `out` an operand of shape `in` was repeated along.

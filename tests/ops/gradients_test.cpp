@@ -102,9 +102,11 @@ TEST_CASE("gradients of functions of one element against differences") {
 TEST_CASE("gradients of arithmetic against differences, each operand broadcast in turn") {
   using Operation = Tensor (*)(Context&, const Tensor&, const Tensor&);
   for (const Operation f : {&add, &sub, &mul, static_cast<Operation>(&roundoff::div)}) {
-    for (const auto& [mine, other] :
+    for (const auto& shapes :
          {std::pair{Shape{2, 3}, Shape{2, 3}}, std::pair{Shape{3}, Shape{2, 3}},
           std::pair{Shape{2, 1}, Shape{4, 1, 3}}, std::pair{Shape{}, Shape{2, 2}}}) {
+      const Shape& mine = shapes.first;
+      const Shape& other = shapes.second;
       const Values constant = away_from_zero(other.numel(), 2);
       const auto with = [&](Context& c) { return tensor(c, constant, other); };
       const Values x = away_from_zero(mine.numel(), 3);
