@@ -104,8 +104,9 @@ float tensor_core_block(const TensorCore& core, const std::int32_t* a_significan
     const std::int32_t magnitude = ((product < 0 ? -product : product) << product_shift) >> right;
     sum += product < 0 ? -magnitude : magnitude;
   }
-  const std::int64_t c_aligned =
-      (std::int64_t{c_significand} << (core.kept_bits - 23)) >> std::min(emax - c_exponent, 63);
+  // A c of 0 may stand above emax.
+  const std::int64_t c_aligned = (std::int64_t{c_significand} << (core.kept_bits - 23)) >>
+                                 std::clamp(emax - c_exponent, 0, 63);
   sum += (c_bits >> 31) != 0 ? -c_aligned : c_aligned;
   return truncated(sum, emax - core.kept_bits);
 }

@@ -4,6 +4,7 @@
 
 #include "kernels/base/convert.h"
 #include "kernels/conv2d/conv2d.h"
+#include "kernels/conv2d/depthwise.h"
 #include "kernels/conv2d/im2col.h"
 #include "kernels/gemm/column_sums.h"
 #include "kernels/gemm/gemm.h"
@@ -52,6 +53,21 @@ struct Cut {
   std::int64_t image = z.h * z.w * z.c;   // elements a sample of x
   std::int64_t result = z.p * z.q * z.k;  // elements a sample of y
 
+  // Loops over taps with the channels side by side serve better than a product for each channel.
+  bool depthwise() const { return !arithmetic.modelled && is_depthwise(z, params); }
+  // The weights in T; depthwise ones as [taps, C].
+  const T* weights(const ConstView& w, Scratch& scratch) const {
+    const T* values = operand<T>(w, 0, w.numel(), params.tf32, scratch);
+    if (!depthwise()) return values;
+    T* turned = scratch.get<T>(w.numel());
+    transpose(values, z.c, columns, turned);
+    return turned;
+  }
+  // Elements of the patches of `rows` output rows.
+  std::int64_t workspace(std::int64_t samples) const {
+    return depthwise() ? 0 : rows(samples) * z.q * columns;
+  }
+
   std::int64_t samples() const {
     const auto bytes = static_cast<std::int64_t>(sizeof(T)) * (image + result);
     return std::clamp<std::int64_t>(kSampleBytes / std::max<std::int64_t>(bytes, 1), 1, z.n);
@@ -94,7 +110,7 @@ void forward(const Cut<T>& cut, const ConstView& x, const ConstView& w, const Co
              const Out& y, Scratch& scratch) {
   const Conv2dShape& z = cut.z;
   Scratch::Frame frame(scratch);
-  const T* weights = operand<T>(w, 0, w.numel(), cut.params.tf32, scratch);
+  const T* weights = cut.weights(w, scratch);
   const T* offsets = bias.present ? operand<T>(bias, 0, z.k, false, scratch) : nullptr;
   const bool chains = cut.arithmetic.chains();
   const bool direct = y.view.dtype == dtype_of<T> && (chains || y.write == Write::overwrite);
@@ -112,7 +128,14 @@ void forward(const Cut<T>& cut, const ConstView& x, const ConstView& w, const Co
       add_bias(out, count * z.p * z.q, holds);
       holds = true;
     }
-    T* columns = scratch.get<T>(cut.rows(count) * z.q * cut.columns);
+    if (cut.depthwise()) {
+      if (!holds) std::fill_n(out, count * cut.result, T{0});
+      for (std::int64_t n = 0; n < count; ++n)
+        depthwise_forward(z, cut.params, in + n * cut.image, weights, out + n * cut.result);
+      if (!direct) narrow(out, count * cut.result, y, first * cut.result);
+      return;
+    }
+    T* columns = scratch.get<T>(cut.workspace(count));
     cut.each_rows(count, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t g = 0; g < cut.params.groups; ++g) {
         const std::int64_t pixels = (end - begin) * z.q;
@@ -143,14 +166,20 @@ void grad_input(const Cut<T>& cut, const ConstView& dy, const ConstView& w, cons
                 Scratch& scratch) {
   const Conv2dShape& z = cut.z;
   Scratch::Frame frame(scratch);
-  const T* weights = operand<T>(w, 0, w.numel(), cut.params.tf32, scratch);
+  const T* weights = cut.weights(w, scratch);
   const bool direct = dx.view.dtype == dtype_of<T>;
   cut.each_samples([&](std::int64_t first, std::int64_t count) {
     Scratch::Frame samples_frame(scratch);
     const T* in = operand<T>(dy, first * cut.result, count * cut.result, cut.params.tf32, scratch);
     T* out = direct ? dx.view.as<T>() + first * cut.image : scratch.get<T>(count * cut.image);
     if (!direct || dx.write == Write::overwrite) std::fill_n(out, count * cut.image, T{0});
-    T* columns = scratch.get<T>(cut.rows(count) * z.q * cut.columns);
+    if (cut.depthwise()) {
+      for (std::int64_t n = 0; n < count; ++n)
+        depthwise_grad_input(z, cut.params, in + n * cut.result, weights, out + n * cut.image);
+      if (!direct) narrow(out, count * cut.image, dx, first * cut.image);
+      return;
+    }
+    T* columns = scratch.get<T>(cut.workspace(count));
     cut.each_rows(count, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t g = 0; g < cut.params.groups; ++g) {
         multiply(cut.arithmetic,
@@ -215,6 +244,28 @@ void grad_input_modelled(const Cut<float>& cut, const ConstView& dy, const Const
   }
 }
 
+// Sums of samples, then the sum of those.
+template <class T>
+void grad_weight_depthwise(const Cut<T>& cut, const ConstView& x, const ConstView& dy,
+                           const Out& dw, Scratch& scratch) {
+  const Conv2dShape& z = cut.z;
+  Scratch::Frame frame(scratch);
+  const std::int64_t size = z.k * cut.columns;
+  T* total = scratch.get<T>(size);
+  T* partial = scratch.get<T>(size);
+  std::fill_n(total, size, T{0});
+  for (std::int64_t n = 0; n < z.n; ++n) {
+    Scratch::Frame sample_frame(scratch);
+    const T* in = operand<T>(x, n * cut.image, cut.image, cut.params.tf32, scratch);
+    const T* grad = operand<T>(dy, n * cut.result, cut.result, cut.params.tf32, scratch);
+    std::fill_n(partial, size, T{0});
+    depthwise_grad_weight(z, cut.params, in, grad, partial);
+    for (std::int64_t i = 0; i < size; ++i) total[i] += partial[i];
+  }
+  transpose(total, cut.columns, z.c, partial);
+  narrow(partial, size, dw, 0);
+}
+
 template <class T>
 void grad_weight(const Cut<T>& cut, const ConstView& x, const ConstView& dy, const Out& dw,
                  Scratch& scratch) {
@@ -230,7 +281,7 @@ void grad_weight(const Cut<T>& cut, const ConstView& x, const ConstView& dy, con
     const bool tf32 = cut.params.tf32;
     const T* in = operand<T>(x, first * cut.image, count * cut.image, tf32, scratch);
     const T* grad = operand<T>(dy, first * cut.result, count * cut.result, tf32, scratch);
-    T* columns = scratch.get<T>(cut.rows(count) * z.q * cut.columns);
+    T* columns = scratch.get<T>(cut.workspace(count));
     cut.each_rows(count, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t g = 0; g < cut.params.groups; ++g) {
         const std::int64_t pixels = (end - begin) * z.q;

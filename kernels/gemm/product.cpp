@@ -157,7 +157,7 @@ struct Backend {
 
 Backend choose_backend() {
 #if defined(ROUNDOFF_HAS_BLAS)
-  std::string library = "BLAS";
+  std::string library = ROUNDOFF_BLAS_NAME;
   if (openblas_get_corename != nullptr) {
     library = "OpenBLAS";
 #if defined(__AVX512F__)

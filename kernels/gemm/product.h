@@ -30,8 +30,8 @@ struct Product {
 void product(const Product<float>& p);
 void product(const Product<double>& p);
 
-// What serves large products: "OpenBLAS", "BLAS", "Eigen", or "Eigen (why the BLAS does not)". The
-// BLAS is checked on integer products, which are exact, before its first use.
+// What serves large products: "OpenBLAS", another library's name, "Eigen", or "Eigen (why the BLAS
+// does not)". The BLAS is checked on integer products, which are exact, before its first use.
 std::string_view product_backend();
 
 }  // namespace roundoff
