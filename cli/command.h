@@ -1,0 +1,63 @@
+// A subcommand of the program: one file each. Adding one takes an add_NAME here and a line in
+// kCommands of program.cpp.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/base/check.h"
+
+namespace CLI {
+class App;
+}
+
+namespace roundoff::cli {
+
+class Console;
+
+// Exit statuses that scripts rely on.
+enum Status : int {
+  kDone = 0,
+  kNotHeld = 1,        // a check, comparison or study did not hold
+  kUsage = 2,          // wrong usage
+  kFailed = 3,         // bad input, or a failure at run time
+  kAbsent = 77,        // skipped: a GPU or a data set is absent
+  kInterrupted = 130,  // after Ctrl-C
+};
+
+struct Command {
+  CLI::App* app = nullptr;
+  // Called after parsing, when this subcommand was asked for; returns an exit status. Throws
+  // UsageError, AbsentError, Interrupted or any other exception for the statuses above.
+  std::function<int(Console&)> run;
+};
+
+// Options that subcommands share. It must outlive the App: keep it in what `run` captures.
+struct CommonOptions {
+  std::string config;
+  std::string json;
+  std::string csv;
+  bool quiet = false;
+};
+// --config and --quiet, and with `table` also --json and --csv.
+void add_common_options(CLI::App& command, CommonOptions& options, bool table);
+// "Example:" with one line each, under the options of --help.
+void add_examples(CLI::App& command, const std::vector<std::string>& lines);
+
+// Calls f, which reads what a person typed: its errors are wrong usage.
+template <class F>
+auto typed(F&& f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+Command add_formats(CLI::App& app);
+Command add_info(CLI::App& app);
+Command add_round(CLI::App& app);
+Command add_scaler(CLI::App& app);
+
+}  // namespace roundoff::cli

@@ -1,0 +1,36 @@
+// Settings in TOML: everything that a flag says, under the flag's long name.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace roundoff::cli {
+
+// Reads TOML and turns it into arguments of `command`, leaving out the keys named in `given` (flags
+// win). A flag is a truth value, a list option an array or one value; numbers are given as numbers.
+// `origin` names the source in errors. Throws UsageError, naming the key, for an unknown key, a
+// wrong type, or a key that has no place in a file; Error for text that is not TOML.
+std::vector<std::string> config_arguments(const CLI::App& command, std::string_view toml,
+                                          std::string_view origin,
+                                          const std::vector<std::string>& given);
+
+// The arguments that `command` should parse in place of `arguments` (without the program's and the
+// subcommand's name): those of the file behind --config added, and negative numbers that CLI11
+// takes for flags (-inf, -nan, -.5) protected until restore_minus(). Throws UsageError for
+// "--flag=".
+std::vector<std::string> prepare_arguments(const CLI::App& command,
+                                           const std::vector<std::string>& arguments);
+// Undoes the protection of one value; give it to every option that takes numbers by position, as
+// option->transform(restore_minus).
+std::string restore_minus(std::string value);
+
+// What `command` ran with, defaults included, as a file that --config reads back to the same run.
+// Positional arguments are not settings and are left out. Call it after parsing.
+std::string resolved_config(const CLI::App& command);
+
+}  // namespace roundoff::cli

@@ -1,0 +1,149 @@
+#include "cli/table.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/terminal.h"
+#include "kernels/base/check.h"
+
+using namespace roundoff::cli;
+
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+Table example() {
+  Table t("example", {{"name"},
+                      {"seconds", Provenance::measured, 3, "s"},
+                      {"steps", Provenance::counted},
+                      {"good"}});
+  t.add_row({std::string("a, \"b\""), 0.123456, std::int64_t{12}, true});
+  t.add_row({std::string("c"), -kInf, Cell(), false});
+  t.add_note("one machine");
+  return t;
+}
+
+std::string printed(const Table& t, int width = 0) {
+  std::ostringstream out;
+  t.print(out, width);
+  return out.str();
+}
+
+}  // namespace
+
+TEST_CASE("a table in text: numbers to the right, provenance under the names where it differs") {
+  CHECK(printed(example()) ==
+        "name    seconds (s)    steps  good\n"
+        "           measured  counted\n"
+        "----------------------------------\n"
+        "a, \"b\"        0.123       12  yes\n"
+        "c              -inf        -  no\n"
+        "one machine\n");
+  Table one("one", {{"x", Provenance::modelled, 0}});
+  one.add_row({0.1});
+  CHECK(printed(one) == "  x\n---\n0.1\nnumbers: modelled\n");
+  CHECK(printed(Table("empty", {{"a"}, {"b"}})) == "a  b\n----\n");
+  Table utf8("utf8", {{"\xC3\xA9"}, {"b"}});  // an accent is one column wide
+  utf8.add_row({std::string("xy"), std::string("z")});
+  CHECK(printed(utf8) == "\xC3\xA9   b\n-----\nxy  z\n");
+}
+
+TEST_CASE("a table too wide for its terminal is printed in blocks") {
+  CHECK(printed(example(), 34) == printed(example()));
+  CHECK(printed(example(), 33) ==
+        "name         a, \"b\"\n"
+        "seconds (s)  0.123  [measured]\n"
+        "steps        12  [counted]\n"
+        "good         yes\n"
+        "\n"
+        "name         c\n"
+        "seconds (s)  -inf  [measured]\n"
+        "steps        -  [counted]\n"
+        "good         no\n"
+        "one machine\n");
+}
+
+TEST_CASE("a table as CSV: quoted where it must be, numbers in full, provenance in the header") {
+  CHECK(example().csv() ==
+        "name,seconds [measured],steps [counted],good\r\n"
+        "\"a, \"\"b\"\"\",0.123456,12,yes\r\n"
+        "c,-inf,,no\r\n");
+}
+
+TEST_CASE("a table as JSON: non-finite numbers are null beside their class") {
+  const auto j = nlohmann::json::parse(example().json());
+  CHECK(j["table"] == "example");
+  CHECK(j["columns"][1]["provenance"] == "measured");
+  CHECK(j["columns"][1]["unit"] == "s");
+  CHECK_FALSE(j["columns"][0].contains("provenance"));
+  CHECK(j["rows"][0]["seconds"] == 0.123456);
+  CHECK(j["rows"][0]["steps"] == 12);
+  CHECK(j["rows"][0]["good"] == true);
+  CHECK(j["rows"][1]["seconds"].is_null());
+  CHECK(j["rows"][1]["seconds_class"] == "-inf");
+  CHECK(j["rows"][1]["steps"].is_null());
+  CHECK(j["notes"][0] == "one machine");
+  Table nan("nan", {{"x"}});
+  nan.add_row({std::nan("")});
+  CHECK(nlohmann::json::parse(nan.json())["rows"][0]["x_class"] == "nan");
+  CHECK(nlohmann::json::parse(Table("none", {{"x"}}).json())["rows"].empty());
+  Table raw("raw", {{"x"}});
+  raw.add_row({std::string("\xFF\x01")});  // not UTF-8: replaced, still JSON
+  CHECK(nlohmann::json::parse(raw.json())["rows"].size() == 1);
+}
+
+TEST_CASE("a row has a cell a column") {
+  Table t("t", {{"a"}, {"b"}});
+  CHECK_THROWS_AS(t.add_row({std::string("x")}), roundoff::Error);
+  CHECK(t.rows().empty());
+}
+
+TEST_CASE("shortest decimals read back") {
+  CHECK(shortest(0.1) == "0.1");
+  CHECK(shortest(65504.0) == "65504");
+  CHECK(shortest(0x1p-24) == "5.960464477539063e-08");
+  CHECK(shortest(-kInf) == "-inf");
+  CHECK(shortest(std::nan("")) == "nan");
+}
+
+TEST_CASE("durations") {
+  CHECK(format_duration(0) == "0:00");
+  CHECK(format_duration(65.4) == "1:05");
+  CHECK(format_duration(3723) == "1:02:03");
+  CHECK(format_duration(-1) == "?");
+  CHECK(format_duration(kInf) == "?");
+  CHECK(format_duration(std::nan("")) == "?");
+}
+
+TEST_CASE("the progress bar: silent off a terminal, within the width on one, erased at the end") {
+  std::ostringstream silent;
+  {
+    ProgressBar bar(silent, Terminal{}, "epoch 1", 10);
+    for (int i = 1; i <= 10; ++i) bar.update(i, "loss 0.5");
+  }
+  CHECK(silent.str().empty());
+
+  std::ostringstream out;
+  {
+    ProgressBar bar(out, Terminal{true, false, 60}, "epoch 1", 10, "images", 64);
+    bar.update(5, "loss 0.5");
+    bar.update(10, "loss 0.25");
+  }
+  const std::string text = out.str();
+  CHECK(text.find("epoch 1 [==========          ]  50%") != std::string::npos);
+  CHECK(text.find("epoch 1 [====================] 100%") != std::string::npos);
+  CHECK(text.find("images/s") != std::string::npos);
+  CHECK(text.find('\n') == std::string::npos);
+  CHECK(text.substr(text.size() - 4) == "\r\x1b[K");
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line, '\r');) CHECK(line.size() < 60 + 3);
+
+  std::ostringstream odd;
+  ProgressBar bar(odd, Terminal{true, false, 3}, "x", 0);
+  bar.update(7);  // more than there is, and hardly any room
+  CHECK_FALSE(odd.str().empty());
+}
