@@ -16,9 +16,10 @@ struct ColumnSumsParams {
 };
 
 // y[j] = scale * (sum over i of x[i, j]); x holds [rows, columns], y holds [columns], any floating
-// types. Summed in fp32 (fp64 where x is fp64 or the accumulator says so; fp16 rounds every
-// addition to fp16, in order), in blocks of 128 rows and then over the blocks, so that a term meets
-// at most 128 + rows / 128 roundings; scaled, then rounded once. Throws for views of other sizes.
+// types. Summed in fp32 (fp64 where x is fp64 or the accumulator says so) in blocks of 128 rows and
+// then over the blocks, so that a term meets at most 128 + rows / 128 roundings; the accumulators
+// of modelled.h sum products with 1, in order. Scaled, then rounded once. Throws for views of other
+// sizes.
 void column_sums(Ref, const ColumnSumsParams& params, const ConstView& x, const Out& y,
                  Scratch& scratch);
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/base/half.h"
 #include "kernels/gemm/column_sums.h"
+#include "kernels/gemm/modelled.h"
 #include "kernels/gemm/operand.h"
 
 namespace roundoff {
@@ -39,30 +39,41 @@ void sum_columns(const ColumnSumsParams& p, const ConstView& x, T* total, Scratc
   }
 }
 
-// One chain: partial sums would each start afresh.
-void sum_columns_in_half(const ColumnSumsParams& p, const ConstView& x, float* total,
-                         Scratch& scratch) {
-  for (std::int64_t i = 0; i < p.rows; ++i) {
-    Scratch::Frame frame(scratch);
-    const float* row = operand<float>(x, i * p.columns, p.columns, false, scratch);
-    for (std::int64_t j = 0; j < p.columns; ++j)
-      total[j] =
-          static_cast<float>(Half(static_cast<double>(total[j]) + static_cast<double>(row[j])));
+// Products with 1 in modelled arithmetic, in the rows' order, one chain.
+void sum_columns_modelled(const ColumnSumsParams& p, const Arithmetic& arithmetic,
+                          const ConstView& x, float* total, Scratch& scratch) {
+  constexpr std::int64_t kRows = 1024;  // whole blocks of every tensor core
+  Scratch::Frame frame(scratch);
+  float* one = scratch.get<float>(kRows);
+  std::fill_n(one, kRows, 1.0F);
+  for (std::int64_t i = 0; i < p.rows; i += kRows) {
+    Scratch::Frame rows_frame(scratch);
+    const std::int64_t n = std::min(kRows, p.rows - i);
+    modelled_product(arithmetic,
+                     {.m = 1,
+                      .n = p.columns,
+                      .k = n,
+                      .a = one,
+                      .lda = n,
+                      .b = operand<float>(x, i * p.columns, n * p.columns, false, scratch),
+                      .ldb = p.columns,
+                      .c = total,
+                      .ldc = p.columns,
+                      .accumulate = true},
+                     scratch);
   }
 }
 
 template <class T>
-void sum_and_write(const ColumnSumsParams& p, const ConstView& x, const Out& y, Scratch& scratch) {
+void sum_and_write(const ColumnSumsParams& p, const Arithmetic& arithmetic, const ConstView& x,
+                   const Out& y, Scratch& scratch) {
   Scratch::Frame frame(scratch);
   T* total = scratch.get<T>(p.columns);
   std::fill_n(total, p.columns, T{0});
-  if (p.accumulator != Accumulator::fp16) {
-    sum_columns(p, x, total, scratch);
-  } else if constexpr (std::is_same_v<T, float>) {
-    sum_columns_in_half(p, x, total, scratch);
-  } else {
-    sum_columns(p, x, total, scratch);
+  if constexpr (std::is_same_v<T, float>) {
+    if (arithmetic.modelled) sum_columns_modelled(p, arithmetic, x, total, scratch);
   }
+  if (!arithmetic.modelled) sum_columns(p, x, total, scratch);
   if (p.scale != 1)
     for (std::int64_t j = 0; j < p.columns; ++j) total[j] *= static_cast<T>(p.scale);
   narrow(total, p.columns, y, 0);
@@ -83,9 +94,10 @@ void column_sums(Ref, const ColumnSumsParams& p, const ConstView& x, const Out& 
   ROUNDOFF_CHECK(y.write == Write::overwrite || !is_16bit(y.view.dtype), kName,
                  "cannot accumulate into ", name(y.view.dtype), "; fp32 or fp64 expected");
   if (x.dtype == DType::fp64 || p.accumulator == Accumulator::fp64) {
-    sum_and_write<double>(p, x, y, scratch);
+    sum_and_write<double>(p, {}, x, y, scratch);
   } else {
-    sum_and_write<float>(p, x, y, scratch);
+    sum_and_write<float>(p, arithmetic(kName, p.accumulator, x.dtype, x.dtype, false), x, y,
+                         scratch);
   }
 }
 

@@ -215,7 +215,8 @@ std::int64_t divisor(const Pool2dParams& p, Range rows, Range columns) {
 }
 
 template <class T>
-void avg_forward(const Geometry& g, const ConstView& x, const Out& y, Scratch& scratch) {
+void avg_forward(const Geometry& g, bool in_half, const ConstView& x, const Out& y,
+                 Scratch& scratch) {
   Scratch::Frame frame(scratch);
   T* sum = scratch.get<T>(g.c);
   const auto sample = [&](std::int64_t, const T* in, T* out) {
@@ -225,6 +226,8 @@ void avg_forward(const Geometry& g, const ConstView& x, const Out& y, Scratch& s
         for (std::int64_t w = columns.begin; w < columns.end; ++w) {
           const T* value = in + (h * g.w + w) * g.c;
           for (std::int64_t c = 0; c < g.c; ++c) sum[c] += value[c];
+          if (in_half)
+            for (std::int64_t c = 0; c < g.c; ++c) sum[c] = static_cast<T>(Half(sum[c]));
         }
       }
       const auto area = static_cast<T>(divisor(g.params, rows, columns));
@@ -301,8 +304,10 @@ void avg_pool2d_forward(Ref, const Pool2dParams& params, Accumulator accumulator
   const Geometry g = geometry(kAvg, x.shape, params);
   if (!y.wanted) return;
   check(kAvg, g, x, y, true);
-  dispatch(x.dtype == DType::fp64 || accumulator == Accumulator::fp64,
-           [&]<class T>() { avg_forward<T>(g, x, y, scratch); });
+  // fp16 sums run in fp64, where each sum of an fp16 and an fp32 number is exact or far from a tie.
+  const bool in_half = accumulator == Accumulator::fp16 && x.dtype != DType::fp64;
+  dispatch(x.dtype == DType::fp64 || accumulator == Accumulator::fp64 || in_half,
+           [&]<class T>() { avg_forward<T>(g, in_half, x, y, scratch); });
 }
 
 void avg_pool2d_backward(Ref, const Pool2dParams& params, const ConstView& dy, const Out& dx,

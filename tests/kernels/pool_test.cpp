@@ -168,6 +168,16 @@ TEST_CASE("a mean of pooled fp16 values is summed in fp32") {
   CHECK(y.values()[0] == 40000);
 }
 
+TEST_CASE("a mean of pooled values with an fp16 accumulator stalls at 2048") {
+  Scratch scratch;
+  Array y(DType::fp32, {1, 1, 1, 1});
+  for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16}) {
+    avg_pool2d_forward(Ref{}, {.kernel = {64, 64}, .stride = {1, 1}}, Accumulator::fp16,
+                       *Array(dtype, {1, 64, 64, 1}, ones(4096)), y.view(), scratch);
+    CHECK(y.values()[0] == 0.5);
+  }
+}
+
 TEST_CASE("pooling refuses bad geometry and views that do not fit") {
   const Shape x{1, 4, 4, 2};
   CHECK(pool2d_shape(x, {}) == Shape{1, 2, 2, 2});
