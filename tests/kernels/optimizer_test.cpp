@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/base/convert.h"
+#include "verify/oracle/step.h"
 
 using namespace roundoff;
 
@@ -58,9 +59,54 @@ std::vector<float> random_values(std::size_t n, std::uint32_t seed) {
   return x;
 }
 
-// Distance of got from want in units of 2^-24 of `magnitude`, the sum of what was added.
-bool within(float got, double want, double units, double magnitude) {
-  return std::abs(static_cast<double>(got) - want) <= units * 0x1p-24 * magnitude + 0x1p-149;
+constexpr double kU = 0x1p-24;
+
+std::vector<double> widened(const std::vector<float>& v) { return {v.begin(), v.end()}; }
+
+// Bounds on one step from fp32 values, to first order; every rounding and every hyperparameter
+// rounded to fp32 counts u. g is the gradient with an L2 decay added.
+double gradient_error(double decay, double w, double g) {
+  return kU * (2 * std::abs(decay * w) + std::abs(g));
+}
+double sgd_error(const SgdParams& p, double grad, double w, double buffer, double new_w) {
+  const double g = grad + p.weight_decay * w;
+  const double g_error = gradient_error(p.weight_decay, w, g);
+  double d = g, d_error = g_error;
+  if (p.momentum != 0) {
+    const double b = p.momentum * buffer + g;
+    d = b;
+    d_error = g_error + kU * (2 * std::abs(p.momentum * buffer) + std::abs(b));
+    if (p.nesterov) {
+      d = g + p.momentum * b;
+      d_error = g_error + p.momentum * d_error + kU * (2 * std::abs(p.momentum * b) + std::abs(d));
+    }
+  }
+  return p.lr * d_error + kU * (2 * std::abs(p.lr * d) + std::abs(new_w));
+}
+struct AdamErrors {
+  double w, m, v;
+};
+AdamErrors adam_error(const AdamParams& p, std::int64_t t, double grad, double w, double m,
+                      double v, double new_w) {
+  const double l2 = p.decoupled ? 0.0 : p.weight_decay;
+  const double g = grad + l2 * w, g_error = gradient_error(l2, w, g);
+  const double r1 = 1 - p.beta1, r2 = 1 - p.beta2;
+  const double new_m = p.beta1 * m + r1 * g, new_v = p.beta2 * v + r2 * g * g;
+  AdamErrors e{};
+  e.m = r1 * g_error + kU * (2 * std::abs(p.beta1 * m) + 2 * std::abs(r1 * g) + std::abs(new_m));
+  e.v = 2 * r2 * std::abs(g) * g_error + kU * (2 * p.beta2 * v + 3 * r2 * g * g + new_v);
+  // root = sqrt(v) / sqrt(1 - beta2^t): half of v's relative error, and three roundings.
+  const auto count = static_cast<double>(t);
+  const double root = std::sqrt(new_v / (1 - std::pow(p.beta2, count)));
+  const double root_error = root * (e.v / (2 * new_v) + 3 * kU);
+  const double below = root + p.eps;
+  const double below_error = root_error + kU * (p.eps + below);
+  const double step = p.lr / (1 - std::pow(p.beta1, count));
+  const double move = step * new_m / below;
+  const double keep = p.decoupled && p.weight_decay != 0 ? 2 * std::abs(w) : 0.0;
+  e.w = step * e.m / below + std::abs(move) * (3 * kU + below_error / below) +
+        kU * (keep + std::abs(new_w));
+  return e;
 }
 
 }  // namespace
@@ -133,67 +179,61 @@ TEST_CASE("an absent gradient leaves its parameter and its count alone, decay in
   CHECK(b.steps == 2);
 }
 
-// Each step is at most 4 (SGD) or 12 (Adam) roundings of quantities bounded by |w| plus the size of
-// the update; over `steps` steps the errors add. The moments are convex combinations (Adam) or
-// geometric sums (SGD, momentum 0.9: a factor 10), so their errors stay within that allowance.
-TEST_CASE("SGD in all its forms against the formulas in fp64") {
+TEST_CASE("SGD in all its forms against the oracle, step by step") {
   const std::size_t n = 1031;
-  const std::vector<float> start = random_values(n, 1);
   for (const SgdParams& p :
        {SgdParams{.lr = 0.05}, SgdParams{.lr = 0.05, .weight_decay = 0.01},
         SgdParams{.lr = 0.05, .momentum = 0.9},
         SgdParams{.lr = 0.05, .momentum = 0.9, .nesterov = true},
         SgdParams{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}}) {
+    const oracle::SgdParams op{
+        .lr = p.lr, .momentum = p.momentum, .weight_decay = p.weight_decay, .nesterov = p.nesterov};
     Slot<float, float> slot(n);
-    slot.w = start;
-    std::vector<double> w(start.begin(), start.end()), b(n, 0.0), moved(n, 0.0);
-    const int steps = 5;
-    for (int step = 0; step < steps; ++step) {
-      slot.g = random_values(n, static_cast<std::uint32_t>(10 + step));
+    slot.w = random_values(n, 1);
+    for (std::uint32_t step = 0; step < 5; ++step) {
+      slot.g = random_values(n, 10 + step);
+      const std::vector<double> g = widened(slot.g), w = widened(slot.w), b = widened(slot.m);
+      std::vector<double> want = w, buffer = b;
+      oracle::sgd_step(op, g, want, buffer);
       slot.sgd(p);
       for (std::size_t i = 0; i < n; ++i) {
-        const double g = static_cast<double>(slot.g[i]) + p.weight_decay * w[i];
-        b[i] = p.momentum * b[i] + g;
-        const double d = p.momentum == 0.0 ? g : (p.nesterov ? g + p.momentum * b[i] : b[i]);
-        w[i] -= p.lr * d;
-        moved[i] += std::abs(w[i]) + 10.0 * p.lr * (std::abs(g) + std::abs(b[i]));
+        REQUIRE(std::abs(static_cast<double>(slot.w[i]) - want[i]) <=
+                sgd_error(p, g[i], w[i], b[i], want[i]));
+        REQUIRE(slot.copy[i].bits == BFloat16(slot.w[i]).bits);
       }
     }
-    for (std::size_t i = 0; i < n; ++i) REQUIRE(within(slot.w[i], w[i], 4.0 * steps, moved[i]));
-    CHECK(slot.steps == steps);
-    for (std::size_t i = 0; i < n; ++i) REQUIRE(slot.copy[i].bits == BFloat16(slot.w[i]).bits);
+    CHECK(slot.steps == 5);
   }
 }
 
-TEST_CASE("Adam and AdamW against the formulas in fp64") {
+TEST_CASE("Adam and AdamW against the oracle, step by step") {
   const std::size_t n = 1031;
-  const std::vector<float> start = random_values(n, 2);
   for (const AdamParams& p : {AdamParams{.lr = 0.01}, AdamParams{.lr = 0.01, .weight_decay = 0.1},
                               AdamParams{.lr = 0.01, .weight_decay = 0.1, .decoupled = true},
                               AdamParams{.lr = 0.01, .beta1 = 0.0, .beta2 = 0.5, .eps = 1e-3}}) {
+    const oracle::AdamParams op{.lr = p.lr,
+                                .beta1 = p.beta1,
+                                .beta2 = p.beta2,
+                                .eps = p.eps,
+                                .weight_decay = p.weight_decay,
+                                .decoupled_decay = p.decoupled};
     Slot<float, float> slot(n);
-    slot.w = start;
-    std::vector<double> w(start.begin(), start.end()), m(n, 0.0), v(n, 0.0), moved(n, 0.0);
-    const int steps = 6;
-    for (int step = 1; step <= steps; ++step) {
+    slot.w = random_values(n, 2);
+    for (std::int64_t step = 1; step <= 6; ++step) {
       slot.g = random_values(n, static_cast<std::uint32_t>(20 + step));
+      const std::vector<double> g = widened(slot.g), w = widened(slot.w), m = widened(slot.m),
+                                v = widened(slot.v);
+      std::vector<double> want_w = w, want_m = m, want_v = v;
+      oracle::adam_step(op, step, g, want_w, want_m, want_v);
       slot.adam(p);
-      const double c1 = 1.0 - std::pow(p.beta1, step), c2 = 1.0 - std::pow(p.beta2, step);
       for (std::size_t i = 0; i < n; ++i) {
-        double g = static_cast<double>(slot.g[i]);
-        if (p.decoupled)
-          w[i] -= p.lr * p.weight_decay * w[i];
-        else
-          g += p.weight_decay * w[i];
-        m[i] = p.beta1 * m[i] + (1.0 - p.beta1) * g;
-        v[i] = p.beta2 * v[i] + (1.0 - p.beta2) * g * g;
-        w[i] -= p.lr / c1 * m[i] / (std::sqrt(v[i] / c2) + p.eps);
-        // A moment's error is relative to the terms that were added, up to sqrt(step / c2) of
-        // its root mean square; m may cancel.
-        moved[i] += std::abs(w[i]) + p.lr / c1 * static_cast<double>(step) / std::sqrt(c2);
+        const AdamErrors e = adam_error(p, step, g[i], w[i], m[i], v[i], want_w[i]);
+        REQUIRE(std::abs(static_cast<double>(slot.w[i]) - want_w[i]) <= e.w);
+        REQUIRE(std::abs(static_cast<double>(slot.m[i]) - want_m[i]) <= e.m);
+        REQUIRE(std::abs(static_cast<double>(slot.v[i]) - want_v[i]) <= e.v);
       }
     }
-    for (std::size_t i = 0; i < n; ++i) REQUIRE(within(slot.w[i], w[i], 12.0 * steps, moved[i]));
+    CHECK(slot.steps == 6);
   }
 }
 
