@@ -74,7 +74,7 @@ bool takes_list(const CLI::Option& option) { return option.get_items_expected_ma
 // Options that belong to the command line alone.
 bool is_setting(const CLI::Option& option) {
   const auto& names = option.get_lnames();
-  return !names.empty() && names[0] != "help" && names[0] != "config";
+  return !names.empty() && names[0] != "help" && names[0] != "config" && names[0] != "resume";
 }
 
 const CLI::Option* find_long(const CLI::App& command, const std::string& name) {
@@ -206,6 +206,7 @@ std::vector<std::string> prepare_arguments(const CLI::App& command,
                                            const std::vector<std::string>& arguments) {
   std::vector<std::string> given;
   std::string config;
+  std::string resume;  // a run's folder, whose settings are those of config.toml in it
   std::vector<std::string> out;
   std::size_t end = arguments.size();  // of what can be flags
   const CLI::Option* open = nullptr;   // the option whose value is due
@@ -218,6 +219,7 @@ std::vector<std::string> prepare_arguments(const CLI::App& command,
     }
     if (open != nullptr) {
       if (open->check_lname("config")) config = a;
+      if (open->check_lname("resume")) resume = a;
       open = nullptr;
       out.push_back(a);
       continue;
@@ -234,6 +236,8 @@ std::vector<std::string> prepare_arguments(const CLI::App& command,
           open = option;
         } else if (name == "config") {
           config = a.substr(equals + 1);
+        } else if (name == "resume") {
+          resume = a.substr(equals + 1);
         }
       }
       out.push_back(a);
@@ -249,6 +253,12 @@ std::vector<std::string> prepare_arguments(const CLI::App& command,
         (a.size() > 2 && a[0] == '-' && a[1] == '.');
     out.push_back(number ? kProtectedMinus + a.substr(1) : a);
   }
+  if (!resume.empty()) {
+    if (!config.empty())
+      throw UsageError(concat("[", command.get_name(), "] --resume has the run's own settings; ",
+                              "--config does not go with it"));
+    config = resume + "/config.toml";
+  }
   if (config.empty()) return out;
   const Bytes bytes = read_file(config, kMaxConfigBytes);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -262,12 +272,13 @@ std::string restore_minus(std::string value) {
   return value;
 }
 
-std::string resolved_config(const CLI::App& command) {
+std::string resolved_config(const CLI::App& command, const std::vector<std::string_view>& without) {
   std::string out =
       "# roundoff " + command.get_name() + " --config FILE runs with these settings\n";
   for (const CLI::Option* option : command.get_options()) {
     if (!is_setting(*option)) continue;
     const std::string& key = option->get_lnames()[0];
+    if (std::find(without.begin(), without.end(), key) != without.end()) continue;
     const Kind kind = kind_of(*option);
     if (kind == Kind::flag) {
       out += key + " = " + (option->count() > 0 && option->as<bool>() ? "true\n" : "false\n");

@@ -20,8 +20,9 @@ std::vector<std::string> config_arguments(const CLI::App& command, std::string_v
                                           const std::vector<std::string>& given);
 
 // The arguments that `command` should parse in place of `arguments` (without the program's and the
-// subcommand's name): those of the file behind --config added, and negative numbers that CLI11
-// takes for flags (-inf, -nan, -.5) protected until restore_minus(). Throws UsageError for
+// subcommand's name): those of the file behind --config, or of a run that --resume continues,
+// added, and negative numbers that CLI11 takes for flags (-inf, -nan, -.5) protected until
+// restore_minus(). Throws UsageError for
 // "--flag=".
 std::vector<std::string> prepare_arguments(const CLI::App& command,
                                            const std::vector<std::string>& arguments);
@@ -30,7 +31,9 @@ std::vector<std::string> prepare_arguments(const CLI::App& command,
 std::string restore_minus(std::string value);
 
 // What `command` ran with, defaults included, as a file that --config reads back to the same run.
-// Positional arguments are not settings and are left out. Call it after parsing.
-std::string resolved_config(const CLI::App& command);
+// Positional arguments are not settings and are left out, and so are the flags named in `without`.
+// Call it after parsing.
+std::string resolved_config(const CLI::App& command,
+                            const std::vector<std::string_view>& without = {});
 
 }  // namespace roundoff::cli

@@ -18,10 +18,7 @@ namespace {
 using AddCommand = Command (*)(CLI::App&);
 // In the order of --help.
 constexpr AddCommand kCommands[] = {
-    add_round,
-    add_scaler,
-    add_formats,
-    add_info,
+    add_demo, add_train, add_round, add_scaler, add_formats, add_info,
 };
 
 std::string names_of(const std::vector<Command>& commands) {

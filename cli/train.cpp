@@ -1,6 +1,7 @@
 // roundoff train: one training run.
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <map>
 
 #include "cli/command.h"
 #include "cli/config.h"
@@ -10,6 +11,7 @@
 #include "cli/run_folder.h"
 #include "cli/train_options.h"
 #include "engine/data/dataset.h"
+#include "engine/io/file.h"
 
 namespace roundoff::cli {
 
@@ -42,6 +44,8 @@ class DtypeReport : public NodeObserver {
  public:
   void ran_forward(std::int64_t index, const Operation& operation, std::span<const Tensor> inputs,
                    std::span<const Tensor> outputs) override {
+    for (const Tensor& input : inputs)
+      if (input.leaf() != nullptr) used_[input.leaf().get()] = input.dtype();
     if (index < 0) return;
     rows_.push_back({operation.name, inputs[0].dtype(), outputs[0].dtype(), DType::u8});
   }
@@ -62,8 +66,8 @@ class DtypeReport : public NodeObserver {
     const ParameterArena& parameters = trainer.model().parameters();
     for (const ParameterEntry& e : parameters.entries()) {
       const Leaf& leaf = *e.tensor.leaf();
-      const DType compute =
-          leaf.compute_copy.defined() ? leaf.compute_copy.dtype() : e.tensor.dtype();
+      const auto used = used_.find(&leaf);
+      const DType compute = used == used_.end() ? e.tensor.dtype() : used->second;
       weights.add_row({e.name, concat(e.shape), std::string(name(e.tensor.dtype())),
                        std::string(name(compute)), std::string(name(leaf.grad.dtype()))});
     }
@@ -78,6 +82,7 @@ class DtypeReport : public NodeObserver {
     DType gradient;
   };
   std::vector<Row> rows_;
+  std::map<const Leaf*, DType> used_;  // the dtype in which nodes read a weight
 };
 
 void report_dtypes(const TrainConfig& config, const Dataset& data, std::ostream& out) {
@@ -134,9 +139,10 @@ int run(const Options& o, const CLI::App& command, Console& console) {
   const Dataset data = load_dataset(config.data);
   // Everything that can be wrong with the settings is found before a folder is touched.
   { const Trainer check(config, data); }
+  const std::string resolved =
+      resolved_config(command, {"overwrite", "quiet", "json", "csv", "verbose"});
   if (!resume && !out.empty())
-    open_run_folder(out, resolved_config(command, {"resume", "overwrite"}),
-                    environment_json(console.command_line(), data.sources));
+    open_run_folder(out, resolved, environment_json(console.command_line(), data.sources));
   if (out.empty()) console.note("without --out nothing of this run is kept");
   if (o.verbose) report_dtypes(config, data, console.err());
 
@@ -153,6 +159,8 @@ int run(const Options& o, const CLI::App& command, Console& console) {
                     : concat("[train] interrupted after window ", summary.steps,
                              " and saved; continue with: roundoff train --resume ", out.string()));
   }
+  // A run that went on further has the settings of that from now on.
+  if (resume) write_file_atomically(out / "config.toml", resolved);
   console.emit(summary_table(summary), o.common);
   if (!out.empty()) console.note(concat("the run lies in ", out.string()));
   return kDone;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cli/environment.h"
+#include "cli/table.h"
 #include "ops/list.h"
 
 namespace roundoff::cli {
@@ -40,10 +41,14 @@ void set_scale(const std::string& text, TrainConfig& config) {
 
 void add_train_options(CLI::App& command, TrainOptions& o) {
   const auto add = [&](const char* name, auto& variable, const char* description) {
-    return command.add_option(name, variable, description)->capture_default_str();
+    CLI::Option* option = command.add_option(name, variable, description)->capture_default_str();
+    // CLI11 shows six digits, and resolved settings have to read back to the same value.
+    if constexpr (std::is_same_v<std::decay_t<decltype(variable)>, double>)
+      option->default_str(shortest(variable));
+    return option;
   };
   add("--model", o.model, "mlp, tiny-mlp, convnet or bn-mlp");
-  add("--hidden", o.hidden, "Widths of an mlp's hidden layers")->delimiter(',');
+  add("--hidden", o.hidden, "Widths of an mlp's hidden layers")->delimiter(',')->default_str("128");
   command.add_flag("--batch-norm", o.batch_norm, "convnet: BatchNorm after each convolution");
   add("--dropout", o.dropout, "convnet: probability of dropping before the last layer");
   add("--data", o.data, "fashion-mnist[:DIR], idx:DIR, cifar10:DIR, npy:DIR or glyphs");
