@@ -6,6 +6,23 @@
 
 #include "kernels/base/check.h"
 
+// Under AddressSanitizer, what a block has beyond the bytes asked for, and a block that waits to be
+// handed out again, are out of bounds: rounding sizes up and caching would hide both mistakes.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ROUNDOFF_ASAN 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define ROUNDOFF_ASAN 1
+#endif
+#if defined(ROUNDOFF_ASAN)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
 namespace roundoff {
 
 std::string_view name(MemoryCategory category) {
@@ -70,6 +87,7 @@ struct Pool {
 
 namespace {
 void destroy(Block* block) {
+  ASAN_UNPOISON_MEMORY_REGION(block->data, block->capacity);
   ::operator delete[](block->data, std::align_val_t{kAlignment});
   delete block;
 }
@@ -82,6 +100,7 @@ void release(Block* block) {
   if (!pool->orphaned) {
     block->next_free = pool->free[block->size_class];
     pool->free[block->size_class] = block;
+    ASAN_POISON_MEMORY_REGION(block->data, block->capacity);
     return;
   }
   destroy(block);
@@ -118,6 +137,8 @@ Storage Allocator::allocate(std::size_t bytes, MemoryCategory category) {
     block->pool = pool_;
     ++pool_->stats.system_allocations;
   }
+  ASAN_UNPOISON_MEMORY_REGION(block->data, bytes);
+  ASAN_POISON_MEMORY_REGION(block->data + bytes, block->capacity - bytes);
   block->bytes = bytes;
   block->category = category;
   block->references = 1;

@@ -198,3 +198,23 @@ TEST_CASE("a size that no machine has is refused, and nothing is counted") {
   CHECK(allocator.stats().total_peak == 0);
   CHECK(allocator.stats().system_allocations == 0);
 }
+
+extern "C" [[gnu::weak]] int __asan_address_is_poisoned(const void volatile* address);
+
+TEST_CASE("AddressSanitizer sees past the bytes asked for, and into blocks given back") {
+  if (&__asan_address_is_poisoned == nullptr) return;  // another build
+  Allocator allocator;
+  const std::byte* data = nullptr;
+  for (const std::size_t n : {std::size_t{0}, std::size_t{5}, std::size_t{64}, std::size_t{4097}}) {
+    {
+      const Storage s = allocator.allocate(n, kWorkspace);
+      data = s.data();
+      for (std::size_t i = 0; i < s.capacity(); ++i)
+        REQUIRE((__asan_address_is_poisoned(data + i) != 0) == (i >= n));
+    }
+    CHECK(__asan_address_is_poisoned(data) != 0);
+    const Storage again = allocator.allocate(n, kWorkspace);
+    CHECK(again.data() == data);
+    CHECK((__asan_address_is_poisoned(data) == 0) == (n != 0));
+  }
+}
