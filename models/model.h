@@ -25,6 +25,8 @@ class Model {
   // BatchNorm: a window of micro-batches is not the large batch.
   virtual bool has_batch_statistics() const { return false; }
   virtual bool has_dropout() const { return false; }
+  // The fewest samples that a training micro-batch may have: BatchNorm needs two values a channel.
+  virtual std::int64_t smallest_batch() const { return 1; }
 
  protected:
   ParameterArena parameters_;

@@ -67,10 +67,13 @@ Trainer::Trainer(const TrainConfig& config, const Dataset& data)
   const std::int64_t window = sampler_.settings().batch;
   const std::int64_t last_window =
       data.train.size() % window == 0 ? window : data.train.size() % window;
-  for (const std::int64_t size : {window, last_window})
-    require(!model_->has_batch_statistics() || (size % config.micro_batch != 1 && size != 1),
-            "BatchNorm needs two samples a micro-batch; ", data.train.size(),
-            " samples in windows of ", window, " leave a micro-batch of one");
+  for (const std::int64_t size : {window, last_window}) {
+    const std::int64_t rest = size % config.micro_batch;
+    const std::int64_t smallest = rest == 0 ? std::min(size, config.micro_batch) : rest;
+    require(smallest >= model_->smallest_batch(), "BatchNorm needs two values a channel; ",
+            data.train.size(), " samples in windows of ", window, " leave a micro-batch of ",
+            smallest);
+  }
   apply_precision(context_, config.precision);
   context_.accumulator = config.accumulator;
   context_.autocast.weight_grad_16bit = config.weight_grad_16bit;

@@ -28,6 +28,7 @@ class BnMlp : public Model {
   std::string_view name() const override { return "bn-mlp"; }
   Tensor forward(Context& context, const Tensor& x) override;
   bool has_batch_statistics() const override { return true; }
+  std::int64_t smallest_batch() const override { return 2; }
 
  private:
   LinearLayer fc1_;

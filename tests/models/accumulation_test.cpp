@@ -122,6 +122,35 @@ TEST_CASE("case 106 [ACCUM] token-weighted normalisation") {
   for (std::size_t i = 0; i < reference.size(); ++i) CHECK(close(accumulated[i], reference[i]));
 }
 
+TEST_CASE(
+    "case 108 [ACCUM] K equal micro-batches move the weights as one does, not K times as far") {
+  const auto x = normal_values(4 * 576, 20);
+  const auto labels = random_labels(4, 3, 21);
+  const auto moved = [&](int k) {
+    Net net(tiny_mlp(), Precision::fp32, {.kind = OptimizerSettings::Kind::sgd});
+    const std::vector<double> before = net.model->parameters().flat_master().to_vector();
+    LossScaler off(ScalerConfig{.enabled = false});
+    const std::vector<MicroBatch> window(static_cast<std::size_t>(k),
+                                         net.batch(0, 4, x, labels, kSample));
+    const StepResult result =
+        train_step(net.context, *net.model, *net.optimizer, off, window, {.lr = 0.1});
+    CHECK(result.did_step);
+    CHECK(result.clip == 1);  // clipping would hide the difference
+    std::vector<double> distance = net.model->parameters().flat_master().to_vector();
+    for (std::size_t i = 0; i < distance.size(); ++i) distance[i] -= before[i];
+    return distance;
+  };
+  const auto one = moved(1);
+  const auto eight = moved(8);
+  double norm = 0;
+  for (std::size_t i = 0; i < one.size(); ++i) norm = std::max(norm, std::abs(one[i]));
+  CHECK(norm > 0);
+  // Weights are below 1, so an update is rounded to within u; seven additions of the gradient, each
+  // within u of its sum. With the sum in place of the mean the difference would be 7 norm.
+  for (std::size_t i = 0; i < one.size(); ++i)
+    CHECK(std::abs(eight[i] - one[i]) <= 2 * 0x1p-24 + 8 * 0x1p-24 * norm);
+}
+
 TEST_CASE("class weights count in the window's mean") {
   Net net(tiny_mlp(), Precision::fp32, {});
   const auto x = normal_values(6 * 576, 8);
