@@ -82,8 +82,7 @@ void im2col_planes(const Patches& patches, const T* x, std::int64_t begin, std::
       // Output columns [first, last) whose position s lies inside the image.
       const std::int64_t shift = s * patches.params.dilation[1] - patches.params.padding[1];
       const std::int64_t first = std::min(z.q, shift >= 0 ? 0 : (-shift + stride - 1) / stride);
-      const std::int64_t last =
-          shift >= z.w ? first : std::clamp((z.w - shift + stride - 1) / stride, first, z.q);
+      const std::int64_t last = std::clamp((z.w - shift + stride - 1) / stride, first, z.q);
       for (std::int64_t row = begin; row < end; ++row, planes += z.q) {
         const std::int64_t line = (row % z.p) * patches.params.stride[0] +
                                   r * patches.params.dilation[0] - patches.params.padding[0];

@@ -41,15 +41,19 @@ struct Results {
   std::vector<double> y, dx, dw, db;
 };
 
-// All four passes on one dtype, outputs in `out`.
+// All four passes, outputs in `out`: overwriting, or added to ones.
 Results run_all(const Conv2dParams& p, const Array& x, const Array& w, const ConstView& bias,
-                const Array& dy, DType out) {
+                const Array& dy, DType out, Write write = Write::overwrite) {
   Scratch scratch;
-  Array y(out, dy.shape()), dx(out, x.shape()), dw(out, w.shape()), db(out, {w.shape()[0]});
-  conv2d_forward(Ref{}, p, *x, *w, bias, y.view(), scratch);
-  conv2d_grad_input(Ref{}, p, *dy, *w, dx.view(), scratch);
-  conv2d_grad_weight(Ref{}, p, *x, *dy, dw.view(), scratch);
-  conv2d_grad_bias(Ref{}, p, *dy, db.view(), scratch);
+  const auto output = [&](const Shape& shape) {
+    return write == Write::overwrite ? Array(out, shape) : Array(out, shape, ones(shape.numel()));
+  };
+  Array y = output(dy.shape()), dx = output(x.shape()), dw = output(w.shape()),
+        db = output({w.shape()[0]});
+  conv2d_forward(Ref{}, p, *x, *w, bias, Out(y.view(), write), scratch);
+  conv2d_grad_input(Ref{}, p, *dy, *w, Out(dx.view(), write), scratch);
+  conv2d_grad_weight(Ref{}, p, *x, *dy, Out(dw.view(), write), scratch);
+  conv2d_grad_bias(Ref{}, p, *dy, Out(db.view(), write), scratch);
   for (const Array* a : {&y, &dx, &dw, &db}) CHECK(a->guards_intact());
   return {y.values(), dx.values(), dw.values(), db.values()};
 }
@@ -233,11 +237,17 @@ TEST_CASE("conv2d agrees with the oracle within the bound, over types and geomet
                               bv = normal(o.k, DType::fp32, random),
                               gv = normal(o.y_size(), dtype, random);
     const Array bias(DType::fp32, {o.k}, bv);
+    const bool accumulate = !is_16bit(out) && random() % 2 == 0;
     const Results r =
-        run_all(p, Array(dtype, x, xv), Array(dtype, w, wv), *bias, Array(dtype, y, gv), out);
-    const auto judge = [&](const std::vector<double>& got, const std::vector<double>& want,
-                           const std::vector<double>& sums, std::int64_t terms) {
-      const double ratio = worst_ratio(got, want, sums, terms, acc, out);
+        run_all(p, Array(dtype, x, xv), Array(dtype, w, wv), *bias, Array(dtype, y, gv), out,
+                accumulate ? Write::accumulate : Write::overwrite);
+    const auto judge = [&](const std::vector<double>& got, std::vector<double> want,
+                           std::vector<double> sums, std::int64_t terms) {
+      for (std::size_t i = 0; accumulate && i < want.size(); ++i) {
+        want[i] += 1;
+        sums[i] += 1;
+      }
+      const double ratio = worst_ratio(got, want, sums, terms + 1, acc, out);
       CHECK(ratio <= 1);
       worst = std::max(worst, ratio);
     };

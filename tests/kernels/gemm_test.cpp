@@ -171,14 +171,15 @@ TEST_CASE("gemm agrees with the oracle within the bound, over types, transposes,
     o.beta = std::array{0.0, 1.0, 0.5}[random() % 3];
     const DType da = kFloating[random() % 4], db = kFloating[random() % 4],
                 dc = kFloating[random() % 4], dy = kFloating[random() % 4];
-    const bool bias = random() % 2 == 0;
+    // C: a bias, one matrix for the whole batch, or one for each.
+    const std::int64_t c_size = std::array{o.n, o.m * o.n, o.y_size()}[random() % 3];
     const bool accumulate = !is_16bit(dy) && random() % 2 == 0;
     const bool wide_acc = random() % 4 == 0;
     CAPTURE(trial);
 
     const auto values = [&](std::int64_t n, DType d) { return normal(n, d, random); };
     const std::vector<double> a = values(o.a_size(), da), b = values(o.b_size(), db);
-    const std::vector<double> c = values(bias ? o.n : o.y_size(), dc);
+    const std::vector<double> c = values(c_size, dc);
     const std::vector<double> held = values(o.y_size(), dy);
     std::vector<double> whole_c(oracle::at(o.y_size()));
     for (std::size_t i = 0; i < whole_c.size(); ++i) whole_c[i] = c[i % c.size()];
@@ -194,7 +195,7 @@ TEST_CASE("gemm agrees with the oracle within the bound, over types, transposes,
                        .accumulator = wide_acc ? Accumulator::fp64 : Accumulator::fp32,
                        .stride_a = o.shared_a ? 0 : o.m * o.k,
                        .stride_b = o.shared_b ? 0 : o.k * o.n,
-                       .stride_c = bias ? 0 : o.m * o.n};
+                       .stride_c = c_size == o.y_size() ? o.m * o.n : 0};
     const Array left(da, {o.a_size()}, a), right(db, {o.b_size()}, b);
     const Array addend(dc, {static_cast<std::int64_t>(c.size())}, c);
     const std::vector<double> got =
@@ -223,16 +224,67 @@ TEST_CASE("gemm agrees with the oracle within the bound, over types, transposes,
   MESSAGE("largest error / bound: ", worst);
 }
 
+TEST_CASE("gemm: 16-bit results of more rows than wait for their rounding at once") {
+  std::mt19937 random(21);
+  for (int flags = 0; flags < 2; ++flags) {
+    const oracle::MatmulParams o{
+        .batch = 2, .m = 300, .n = 700, .k = 3, .trans_a = flags != 0, .beta = 1};
+    const std::vector<double> a = normal(o.a_size(), DType::bf16, random),
+                              b = normal(o.b_size(), DType::bf16, random),
+                              c = normal(o.y_size(), DType::bf16, random);
+    const GemmParams p{.batch = 2,
+                       .m = o.m,
+                       .n = o.n,
+                       .k = o.k,
+                       .trans_a = o.trans_a,
+                       .beta = 1,
+                       .stride_a = o.m * o.k,
+                       .stride_b = o.k * o.n,
+                       .stride_c = o.m * o.n};
+    const Array addend(DType::bf16, {o.y_size()}, c);
+    const std::vector<double> got =
+        gemm_values(p, Array(DType::bf16, {o.a_size()}, a), Array(DType::bf16, {o.b_size()}, b),
+                    Array(DType::bf16, {2, o.m, o.n}), *addend);
+    CHECK(worst_ratio(got, oracle::matmul(o, a, b, c),
+                      oracle::matmul(o, absolute(a), absolute(b), absolute(c)), o.k + 2,
+                      DType::fp32, DType::bf16) <= 1);
+  }
+}
+
+TEST_CASE("gemm: C may be the output itself") {
+  const Array a(DType::fp16, {2, 2}, std::vector<double>{1, 2, 3, 4});
+  for (const DType dtype : kFloating) {
+    for (const Accumulator accumulator :
+         {Accumulator::fp32, Accumulator::fp16, Accumulator::h100}) {
+      for (const double alpha : {1.0, 0.5}) {
+        Array y(dtype, {2, 2}, std::vector<double>{10, 20, 30, 40});
+        Scratch scratch;
+        gemm(Ref{}, {.m = 2, .n = 2, .k = 2, .alpha = alpha, .beta = 2, .accumulator = accumulator},
+             *a, *a, *y, y.view(), scratch);
+        CHECK(y.values() == std::vector<double>{20 + 7 * alpha, 40 + 10 * alpha, 60 + 15 * alpha,
+                                                80 + 22 * alpha});
+      }
+    }
+  }
+}
+
 TEST_CASE("gemm sums over a batch into one matrix") {
   std::mt19937 random(3);
   for (const DType dtype : {DType::fp32, DType::bf16}) {
-    for (int flags = 0; flags < 4; ++flags) {
+    for (int flags = 0; flags < 16; ++flags) {
       const bool ta = (flags & 1) != 0, tb = (flags & 2) != 0;
+      const bool shared_a = (flags & 4) != 0, shared_b = (flags & 8) != 0;
       const std::int64_t batch = 3, m = 4, n = 5, k = 6;
-      const std::vector<double> a = normal(batch * m * k, dtype, random);
-      const std::vector<double> b = normal(batch * k * n, dtype, random);
-      const oracle::MatmulParams o{
-          .batch = batch, .m = m, .n = n, .k = k, .trans_a = ta, .trans_b = tb};
+      const std::vector<double> a = normal((shared_a ? 1 : batch) * m * k, dtype, random);
+      const std::vector<double> b = normal((shared_b ? 1 : batch) * k * n, dtype, random);
+      const oracle::MatmulParams o{.batch = batch,
+                                   .m = m,
+                                   .n = n,
+                                   .k = k,
+                                   .trans_a = ta,
+                                   .trans_b = tb,
+                                   .shared_a = shared_a,
+                                   .shared_b = shared_b};
       const std::vector<double> each = oracle::matmul(o, a, b);
       const std::vector<double> each_sum = oracle::matmul(o, absolute(a), absolute(b));
       std::vector<double> want(20), sums(20);
@@ -246,12 +298,12 @@ TEST_CASE("gemm sums over a batch into one matrix") {
                          .k = k,
                          .trans_a = ta,
                          .trans_b = tb,
-                         .stride_a = m * k,
-                         .stride_b = k * n,
+                         .stride_a = shared_a ? 0 : m * k,
+                         .stride_b = shared_b ? 0 : k * n,
                          .sum_batch = true};
       const std::vector<double> got =
-          gemm_values(p, Array(dtype, {batch * m * k}, a), Array(dtype, {batch * k * n}, b),
-                      Array(dtype, {m, n}));
+          gemm_values(p, Array(dtype, {static_cast<std::int64_t>(a.size())}, a),
+                      Array(dtype, {static_cast<std::int64_t>(b.size())}, b), Array(dtype, {m, n}));
       CHECK(worst_ratio(got, want, sums, batch * k + 1, DType::fp32, dtype) <= 1);
     }
   }
