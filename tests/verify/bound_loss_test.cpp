@@ -61,6 +61,9 @@ TEST_CASE("softmax, log-softmax and their gradients; the bad formula breaks the 
       check(y, DType::fp32, bound::softmax(p, x, {}));
       check(y, DType::fp16, bound::softmax(p, x, {.output = kFp16}));
       check(log_y, DType::fp32, bound::log_softmax(p, x, {}));
+      const Bound likely = bound::softmax(p, x, {.lambda = 6});
+      check(y, DType::fp32, likely);
+      CHECK(likely.kind_name() == "probabilistic (lambda = 6)");
       check(dx, DType::fp32, bound::softmax_backward(p, x, dy, {}));
       check(dlog, DType::fp32, bound::log_softmax_backward(p, x, dy, {}));
     }

@@ -113,8 +113,7 @@ Tracked sum_of(const Tracker& t, In dy) {
 
 Bound derived(std::vector<double> reference, const std::vector<Tracked>& results,
               const Arithmetic& a) {
-  return bound_of(std::move(reference), results, a,
-                  a.lambda > 0 ? BoundKind::probabilistic : BoundKind::derived);
+  return bound_of(std::move(reference), results, a, BoundKind::derived);
 }
 
 }  // namespace

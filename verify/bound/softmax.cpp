@@ -66,8 +66,7 @@ Bound over_rows(const SoftmaxParams& p, In x, std::vector<double> reference, con
       const std::vector<Tracked> row = results_of(softmax_row(values, a), index);
       for (std::size_t i = 0; i < row.size(); ++i) results[index[i]] = row[i];
     }
-  return bound_of(std::move(reference), results, a,
-                  a.lambda > 0 ? a.sum_kind() : BoundKind::derived);
+  return bound_of(std::move(reference), results, a, BoundKind::derived);
 }
 
 Tracked stored(Tracked x, const std::optional<Format>& format) {

@@ -6,6 +6,8 @@ Bound bound_of(std::vector<double> reference, std::span<const Tracked> results, 
                BoundKind kind) {
   ROUNDOFF_CHECK(reference.size() == results.size(), "bound", results.size(), " results for ",
                  reference.size(), " references");
+  // A bound that used lambda in its sums is no better than that.
+  if (a.lambda > 0 && kind == BoundKind::derived) kind = BoundKind::probabilistic;
   Bound bound{std::move(reference), std::vector<double>(results.size()), kind, a.lambda};
   for (std::size_t i = 0; i < results.size(); ++i)
     bound.tolerance[i] = std::isfinite(bound.reference[i])
