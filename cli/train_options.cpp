@@ -13,11 +13,8 @@ namespace roundoff::cli {
 namespace {
 
 Accumulator parse_accumulator(const std::string& text) {
-  constexpr std::pair<std::string_view, Accumulator> kAll[] = {
-      {"fp32", Accumulator::fp32}, {"fp64", Accumulator::fp64}, {"fp16", Accumulator::fp16},
-      {"v100", Accumulator::v100}, {"a100", Accumulator::a100}, {"h100", Accumulator::h100}};
-  for (const auto& [name, accumulator] : kAll)
-    if (name == text) return accumulator;
+  for (const Accumulator accumulator : kAccumulators)
+    if (text == name(accumulator)) return accumulator;
   throw UsageError(
       concat("[train] --acc is '", text, "'; fp32, fp64, fp16, v100, a100 or h100 expected"));
 }

@@ -11,7 +11,7 @@ struct ScheduleSettings {
   enum class Kind : unsigned char {
     constant,
     cosine,  // from lr to min_lr over the run, half a cosine (Loshchilov & Hutter 2017)
-    step     // times `gamma` after every `step_every` updates
+    step     // times `gamma` after every `step_every` updates that follow the warm-up
   };
   Kind kind = Kind::constant;
   double lr = 1e-3;

@@ -76,6 +76,11 @@ Json identity_json(const Trainer& trainer) {
   json["warmup"] = c.schedule.warmup;
   json["clip"] = number(c.clip);
   json["label_smoothing"] = c.label_smoothing;
+  json["accumulator"] = name(c.accumulator);
+  json["weight_grad_16bit"] = c.weight_grad_16bit;
+  Json autocast = Json::object();
+  for (const auto& [op, dtype] : c.autocast) autocast[op] = name(dtype);
+  json["autocast"] = autocast;
   return json;
 }
 

@@ -245,6 +245,8 @@ class Run {
     summary.effective_precision = trainer_->config().precision;
     summary.device = trainer_->config().device;
     summary.seed = trainer_->config().seed;
+    summary.micro_batch = trainer_->config().micro_batch;
+    summary.accumulate = trainer_->config().accumulate;
     summary.steps = trainer_->steps_done();
     summary.updates = trainer_->updates();
     summary.skipped = trainer_->skipped();
@@ -289,6 +291,8 @@ std::string summary_json(const RunSummary& s) {
   json["effective_precision"] = name(s.effective_precision);
   json["device"] = s.device == Device::cpu ? "cpu" : s.device == Device::sim ? "sim" : "cuda";
   json["seed"] = s.seed;
+  json["micro_batch"] = s.micro_batch;
+  json["accumulate"] = s.accumulate;
   json["steps"] = s.steps;
   json["updates"] = s.updates;
   json["skipped"] = s.skipped;

@@ -42,6 +42,8 @@ struct RunSummary {
   Precision effective_precision = Precision::fp32;
   Device device = Device::cpu;
   std::uint64_t seed = 0;
+  std::int64_t micro_batch = 0;
+  std::int64_t accumulate = 1;
   std::int64_t steps = 0;
   std::int64_t updates = 0;
   std::int64_t skipped = 0;

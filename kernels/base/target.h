@@ -28,4 +28,13 @@ enum class Device : unsigned char { cpu, sim, cuda };
 // multiply-add to fp16; v100, a100 and h100 model that GPU's tensor cores (numerics.md).
 enum class Accumulator : unsigned char { fp32, fp64, fp16, v100, a100, h100 };
 
+inline constexpr Accumulator kAccumulators[] = {Accumulator::fp32, Accumulator::fp64,
+                                                Accumulator::fp16, Accumulator::v100,
+                                                Accumulator::a100, Accumulator::h100};
+
+constexpr const char* name(Accumulator accumulator) {
+  constexpr const char* kNames[] = {"fp32", "fp64", "fp16", "v100", "a100", "h100"};
+  return kNames[static_cast<int>(accumulator)];
+}
+
 }  // namespace roundoff
