@@ -1,5 +1,5 @@
-# What is installed: the libraries (each by roundoff_library), their headers, the program, and the
-# package that find_package(roundoff) reads.
+# The package that find_package(roundoff) reads, and the headers. The libraries are installed by
+# roundoff_library, the program by cli/.
 include(CMakePackageConfigHelpers)
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/roundoff")
@@ -8,9 +8,6 @@ foreach(folder kernels engine ops models verify)
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/roundoff"
     FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
 endforeach()
-if(TARGET roundoff_cli)
-  install(TARGETS roundoff_cli)
-endif()
 
 get_property(ROUNDOFF_BLAS_NAME GLOBAL PROPERTY ROUNDOFF_BLAS_NAME)
 install(TARGETS roundoff_blas EXPORT roundoffTargets)
