@@ -5,6 +5,7 @@
 #include "kernels/base/convert.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/conv2d/depthwise.h"
+#include "kernels/conv2d/direct.h"
 #include "kernels/conv2d/im2col.h"
 #include "kernels/gemm/column_sums.h"
 #include "kernels/gemm/gemm.h"
@@ -306,6 +307,11 @@ void grad_weight(const Cut<T>& cut, const ConstView& x, const ConstView& dy, con
   if (!direct) narrow(out, size, dw, 0);
 }
 
+template <class T>
+bool plain_fp32(const Cut<T>& cut) {
+  return std::is_same_v<T, float> && !cut.arithmetic.modelled;
+}
+
 // Calls f(cut) in the type that sums of products of a and b are formed in; `wide`: another addend
 // is fp64.
 template <class F>
@@ -350,7 +356,11 @@ void conv2d_forward(Ref, const Conv2dParams& params, const ConstView& x, const C
     return;
   }
   const bool wide = bias.present && bias.dtype == DType::fp64;
-  dispatch(z, params, x, w, wide, [&](const auto& cut) { forward(cut, x, w, bias, y, scratch); });
+  dispatch(z, params, x, w, wide, [&](const auto& cut) {
+    if (plain_fp32(cut) && direct_forward_serves(z, params))
+      return direct_forward(z, params, x, w, bias, y, scratch);
+    forward(cut, x, w, bias, y, scratch);
+  });
 }
 
 void conv2d_grad_input(Ref, const Conv2dParams& params, const ConstView& dy, const ConstView& w,
@@ -375,6 +385,8 @@ void conv2d_grad_input(Ref, const Conv2dParams& params, const ConstView& dy, con
   dispatch(z, params, dy, w, false, [&](const auto& cut) {
     if constexpr (std::is_same_v<std::decay_t<decltype(cut)>, Cut<float>>) {
       if (cut.arithmetic.modelled) return grad_input_modelled(cut, dy, w, dx, scratch);
+      if (direct_grad_input_serves(z, params))
+        return direct_grad_input(z, params, dy, w, dx, scratch);
     }
     grad_input(cut, dy, w, dx, scratch);
   });
@@ -400,7 +412,11 @@ void conv2d_grad_weight(Ref, const Conv2dParams& params, const ConstView& x, con
          dy, x, ConstView::absent(), dw, scratch);
     return;
   }
-  dispatch(z, params, x, dy, false, [&](const auto& cut) { grad_weight(cut, x, dy, dw, scratch); });
+  dispatch(z, params, x, dy, false, [&](const auto& cut) {
+    if (plain_fp32(cut) && direct_grad_weight_serves(z, params))
+      return direct_grad_weight(z, params, x, dy, dw, scratch);
+    grad_weight(cut, x, dy, dw, scratch);
+  });
 }
 
 void conv2d_grad_bias(Ref, const Conv2dParams& params, const ConstView& dy, const Out& db,
