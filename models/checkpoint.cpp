@@ -54,7 +54,8 @@ Json identity_json(const Trainer& trainer) {
   Json json;
   json["model"] = model_json(full_model_settings(trainer));
   json["precision"] = name(c.precision);
-  json["data"] = trainer.data().name;
+  // Not the folder: the same files may lie elsewhere when the run goes on.
+  json["data"] = trainer.data().name.substr(0, trainer.data().name.find(':'));
   json["mean"] = trainer.data().normalization.mean;
   json["deviation"] = trainer.data().normalization.deviation;
   Json sources = Json::object();
@@ -136,6 +137,7 @@ Json run_json(Trainer& trainer, const CheckpointNotes& notes) {
   json["train_loss"] = number(notes.train_loss);
   json["epoch_loss_sum"] = number(notes.epoch_loss_sum);
   json["epoch_updates"] = notes.epoch_updates;
+  json["schedule_length"] = trainer.schedule_length();
   json["requested_precision"] = name(notes.requested_precision);
   return json;
 }
@@ -266,6 +268,7 @@ CheckpointNotes load_checkpoint(const std::filesystem::path& path, Trainer& trai
     notes.train_loss = number_or_nan(run.at("train_loss"));
     notes.epoch_loss_sum = number_or_nan(run.at("epoch_loss_sum"));
     notes.epoch_updates = run.at("epoch_updates").get<std::int64_t>();
+    notes.schedule_length = run.at("schedule_length").get<std::int64_t>();
     notes.requested_precision = parse_precision(run.at("requested_precision").get<std::string>());
     return true;
   });
@@ -290,6 +293,7 @@ CheckpointModel read_checkpoint_model(const std::filesystem::path& path) {
     CheckpointModel result;
     result.model = model_settings(identity.at("model"));
     result.precision = parse_precision(identity.at("precision").get<std::string>());
+    result.requested_precision = parse_precision(run.at("requested_precision").get<std::string>());
     result.data = identity.at("data").get<std::string>();
     result.normalization.mean = identity.at("mean").get<std::vector<double>>();
     result.normalization.deviation = identity.at("deviation").get<std::vector<double>>();

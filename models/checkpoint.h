@@ -27,13 +27,15 @@ struct CheckpointNotes {
   double train_loss = 0;      // mean of the last finished epoch's updates
   double epoch_loss_sum = 0;  // of the running epoch's updates
   std::int64_t epoch_updates = 0;
+  std::int64_t schedule_length = 0;
   Precision requested_precision = Precision::fp32;
 };
 
 // What evaluation needs to know before there is a trainer.
 struct CheckpointModel {
   ModelSettings model;
-  Precision precision = Precision::fp32;
+  Precision precision = Precision::fp32;  // that it was trained in
+  Precision requested_precision = Precision::fp32;
   std::string data;
   Normalization normalization;
   std::uint64_t seed = 0;

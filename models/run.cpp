@@ -1,7 +1,11 @@
 #include "models/run.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <fstream>
@@ -17,18 +21,41 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Names of what a run's folder holds.
+constexpr const char* kMetrics = "metrics.jsonl";
+constexpr const char* kLast = "last.safetensors";
+constexpr const char* kBest = "best.safetensors";
+// The best of whole epochs, while best.safetensors is of a run that ended inside one.
+constexpr const char* kBestOfEpochs = "best-of-epochs.safetensors";
+
+// One run at a time in a folder.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::filesystem::path& folder) {
+    if (folder.empty()) return;
+    descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor_ < 0) fail_file("train", folder.string(), "the folder cannot be opened");
+    if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+      ::close(descriptor_);
+      fail_file("train", folder.string(), "another run is at work in this folder");
+    }
+  }
+  ~FolderLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
 // metrics.jsonl: one line a window. On resume, lines of windows after the checkpoint are dropped.
 class MetricsLog {
  public:
-  MetricsLog(const std::filesystem::path& out, std::int64_t keep) {
+  MetricsLog(const std::filesystem::path& out, const std::string& kept) {
     if (out.empty()) return;
-    const std::filesystem::path path = out / "metrics.jsonl";
-    std::string kept;
-    if (keep > 0) {
-      std::ifstream old(path);
-      std::string line;
-      for (std::int64_t i = 0; i < keep && std::getline(old, line); ++i) kept += line + "\n";
-    }
+    const std::filesystem::path path = out / kMetrics;
     write_file_atomically(path, kept);
     file_.open(path, std::ios::app);
     if (!file_) fail_file("metrics", path.string(), "cannot be written");
@@ -45,71 +72,79 @@ class MetricsLog {
   std::ofstream file_;
 };
 
+// The lines of the first `windows` windows; throws where the file does not have them.
+std::string read_metrics(const std::filesystem::path& path, std::int64_t windows) {
+  std::ifstream in(path);
+  std::string kept;
+  std::string line;
+  for (std::int64_t i = 1; i <= windows; ++i) {
+    const bool got = static_cast<bool>(std::getline(in, line));
+    const nlohmann::json json = nlohmann::json::parse(got ? line : "", nullptr, false);
+    if (!json.is_object() || json.value("step", nlohmann::json()) != i)
+      fail_file("metrics", path.string(), "line ", i, " is not that of window ", i,
+                ", and the checkpoint is of window ", windows);
+    kept += line + "\n";
+  }
+  return kept;
+}
+
+// The largest of two peaks, by category.
+void merge_peaks(MemoryStats& into, const MemoryStats& stats) {
+  constexpr auto kActivations = static_cast<std::size_t>(MemoryCategory::activations);
+  if (stats.peak[kActivations] > into.peak[kActivations])
+    into.activation_peak_node = stats.activation_peak_node;
+  for (std::size_t c = 0; c < kMemoryCategories; ++c)
+    into.peak[c] = std::max(into.peak[c], stats.peak[c]);
+  into.total_peak = std::max(into.total_peak, stats.total_peak);
+  into.system_allocations = stats.system_allocations;
+}
+
 class Run {
  public:
   Run(const TrainConfig& config, const Dataset& data, const RunSettings& settings,
       const RunHooks& hooks)
       : requested_(config.precision), data_(data), settings_(settings), hooks_(hooks) {
     TrainConfig effective = config;
-    // A run that fell back to fp32 goes on in fp32.
-    if (settings.resume &&
-        read_checkpoint_model(settings.out / "last.safetensors").precision == Precision::fp32)
-      fall_back(effective);
+    if (settings.resume) {
+      // A run that fell back to fp32 goes on in fp32.
+      const CheckpointModel saved = read_checkpoint_model(settings.out / kLast);
+      if (saved.requested_precision == config.precision && saved.precision == Precision::fp32 &&
+          config.precision != Precision::fp32)
+        fall_back(effective);
+    }
     trainer_ = std::make_unique<Trainer>(effective, data);
   }
 
   RunSummary run() {
-    prepare();
-    MetricsLog metrics(settings_.out, trainer_->steps_done());
+    std::string kept = prepare();
+    if (hooks_.on_start) hooks_.on_start();
+    const FolderLock lock(settings_.out);
+    MetricsLog metrics(settings_.out, kept);
+    kept = {};
     RunSummary summary;
-    const double seconds_before = notes_.seconds;
-    const std::int64_t samples_before = trainer_->samples_done();
+    summary.stopped_early = stops_early();
     const std::int64_t windows = trainer_->windows_per_epoch();
-    while (!trainer_->done()) {
-      const auto begin = Clock::now();
-      const double lr = trainer_->lr();
-      const std::int64_t epoch = trainer_->epoch();
-      const StepResult step = trainer_->step();
-      notes_.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
-      if (step.did_step) {
-        notes_.epoch_loss_sum += step.loss;
-        ++notes_.epoch_updates;
-      }
-      metrics.add({.step = trainer_->steps_done(),
-                   .epoch = epoch,
-                   .samples = trainer_->samples_done(),
-                   .loss = step.loss,
-                   .lr = lr,
-                   .grad_norm = step.grad_norm,
-                   .clip = step.clip,
-                   .scale = step.scale,
-                   .found_inf = step.found_inf,
-                   .did_step = step.did_step,
-                   .growth_tracker = trainer_->scaler().growth_tracker(),
-                   .valid_count = step.valid});
-      if (hooks_.on_step) hooks_.on_step(*trainer_, step);
+    while (!trainer_->done() && !summary.stopped_early) {
+      step(metrics);
       const bool epoch_ends = trainer_->steps_done() % windows == 0;
       if (epoch_ends || trainer_->done()) {
         // A run that ends inside an epoch may go on: its checkpoint is that of a run that never
         // stopped, without this evaluation.
-        if (!epoch_ends) save("last.safetensors");
-        end_epoch();
-        if (epoch_ends) save("last.safetensors");
-        if (settings_.early_stop > 0 && notes_.epochs_without_better >= settings_.early_stop) {
-          summary.stopped_early = true;
-          break;
-        }
+        if (!epoch_ends) save(kLast);
+        end_epoch(epoch_ends);
+        if (epoch_ends) save(kLast);
+        summary.stopped_early = stops_early();
       } else if (settings_.checkpoint_every > 0 &&
                  trainer_->steps_done() % settings_.checkpoint_every == 0) {
-        save("last.safetensors");
+        save(kLast);
       }
       if (hooks_.stop && hooks_.stop() && !trainer_->done()) {
-        save("last.safetensors");
+        save(kLast);
         summary.interrupted = true;
         break;
       }
     }
-    finish(summary, notes_.seconds - seconds_before, trainer_->samples_done() - samples_before);
+    finish(summary);
     return summary;
   }
 
@@ -118,38 +153,64 @@ class Run {
     if (to) to(text);
   }
 
+  bool stops_early() const {
+    return settings_.early_stop > 0 && notes_.epochs_without_better >= settings_.early_stop;
+  }
+
   static void fall_back(TrainConfig& config) {
     config.precision = Precision::fp32;
     config.autocast.clear();
+    config.max_skips = 0;  // of loss scaling, which fp32 has none of
   }
 
-  void prepare() {
+  // Everything that can stop a run before it writes anything. Returns the metrics that stay.
+  std::string prepare() {
     const TrainConfig& config = trainer_->config();
     notes_.requested_precision = requested_;
     notes_.best_validation_loss = HUGE_VAL;
-    if (settings_.resume) {
-      notes_ = load_checkpoint(settings_.out / "last.safetensors", *trainer_);
-      if (std::isnan(notes_.best_validation_loss)) notes_.best_validation_loss = HUGE_VAL;
-    }
+    notes_.train_loss = std::nan("");
+    std::string kept;
+    if (settings_.resume) kept = load();
     if (config.accumulate > 1) {
-      say(hooks_.note, concat("effective batch ", config.micro_batch * config.accumulate, " = ",
+      say(hooks_.note, concat("effective batch ", trainer_->sampler().settings().batch, " = ",
                               config.accumulate, " micro-batches of ", config.micro_batch));
       const Model& model = trainer_->model();
       if (model.has_batch_statistics())
         say(hooks_.warning,
             "BatchNorm sees micro-batches: the result is not the large batch's, and differs from "
-            "it "
-            "by more than rounding");
+            "it by more than rounding");
       if (model.has_dropout())
         say(hooks_.warning,
-            "dropout: masks belong to samples here, so they are the large batch's; with a "
-            "call-order generator the result would not be");
+            "dropout: the result is the large batch's only because masks belong to samples here; "
+            "with a call-order generator it would not be");
     }
-    if (settings_.resume) return;
+    if (settings_.resume) return kept;
     if (is_mixed(config.precision) && settings_.amp_check != AmpCheck::off) check_amp();
-    if (settings_.accum_check && config.accumulate > 1) check_accumulation();
+    if (settings_.accum_check) check_accumulation();
     first_ = trainer_->first_gradient();
     notes_.first_grad_norm = first_.norm;
+    return kept;
+  }
+
+  std::string load() {
+    const std::filesystem::path& out = settings_.out;
+    notes_ = load_checkpoint(out / kLast, *trainer_);
+    if (std::isnan(notes_.best_validation_loss)) notes_.best_validation_loss = HUGE_VAL;
+    if (trainer_->steps_done() > trainer_->total_steps())
+      throw UsageError(concat("[resume] the run in ", out.string(), " has done ",
+                              trainer_->steps_done(), " windows already, ", trainer_->total_steps(),
+                              " were asked for"));
+    if (trainer_->config().schedule.kind != ScheduleSettings::Kind::constant &&
+        notes_.schedule_length != trainer_->schedule_length())
+      say(hooks_.warning,
+          concat("the schedule now spans ", trainer_->schedule_length(), " updates, before it was ",
+                 notes_.schedule_length, ": the learning rate jumps"));
+    // Back to the best of whole epochs, the one that the checkpoint speaks of.
+    if (std::filesystem::exists(out / kBestOfEpochs))
+      std::filesystem::rename(out / kBestOfEpochs, out / kBest);
+    // Found now, and not at the end of a long run.
+    if (notes_.best_epoch > 0) read_checkpoint_model(out / kBest);
+    return read_metrics(out / kMetrics, trainer_->steps_done());
   }
 
   MicroBatch first_batch(std::int64_t samples) {
@@ -180,35 +241,86 @@ class Run {
     const TrainConfig& config = trainer_->config();
     const MicroBatch batch = first_batch(config.micro_batch * config.accumulate);
     const std::int64_t parts = std::min(config.accumulate, batch.labels.numel());
-    const double difference =
-        accumulate_gradients(trainer_->context(), trainer_->model(), batch.x, batch.labels, parts);
-    say(hooks_.note, concat("accumulated gradient against the whole batch of ",
-                            batch.labels.numel(), ": largest difference ", difference));
+    if (parts == 1) {
+      say(hooks_.note, "accum-check: a window is one micro-batch, there is nothing to compare");
+      return;
+    }
+    const AccumulationCheck check =
+        compare_accumulated(trainer_->context(), trainer_->model(), batch.x, batch.labels, parts,
+                            {.label_smoothing = config.label_smoothing});
+    say(hooks_.note,
+        concat("accum-check: ", parts, " micro-batches against the whole ", batch.labels.numel(),
+               " samples: largest difference ", check.largest_difference, ", ",
+               check.largest_difference / check.largest_gradient, " of the largest gradient"));
+  }
+
+  void step(MetricsLog& metrics) {
+    Allocator& allocator = trainer_->context().allocator;
+    allocator.reset_peaks();
+    const auto begin = Clock::now();
+    const double lr = trainer_->lr();
+    const std::int64_t epoch = trainer_->epoch();
+    const auto record = [&] {
+      notes_.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+      merge_peaks(memory_, allocator.stats());
+      const StepResult& result = trainer_->last();
+      if (result.did_step) {
+        notes_.epoch_loss_sum += result.loss;
+        ++notes_.epoch_updates;
+      }
+      metrics.add({.step = trainer_->steps_done(),
+                   .epoch = epoch,
+                   .samples = trainer_->samples_done(),
+                   .loss = result.loss,
+                   .lr = lr,
+                   .grad_norm = result.grad_norm,
+                   .clip = result.clip,
+                   .scale = result.scale,
+                   .found_inf = result.found_inf,
+                   .did_step = result.did_step,
+                   .growth_tracker = trainer_->scaler().growth_tracker(),
+                   .valid_count = result.valid});
+    };
+    try {
+      trainer_->step();
+    } catch (const ScaleCollapse&) {
+      record();
+      save(kLast);
+      throw;
+    }
+    record();
+    if (hooks_.on_step) hooks_.on_step(*trainer_, trainer_->last());
   }
 
   void save(const char* file) {
     if (!settings_.out.empty()) save_checkpoint(settings_.out / file, *trainer_, notes_);
   }
 
-  void end_epoch() {
+  void end_epoch(bool whole) {
     EpochReport report;
     report.epoch = (trainer_->steps_done() + trainer_->windows_per_epoch() - 1) /
                    trainer_->windows_per_epoch();
     report.validation = trainer_->evaluate(data_.validation);
-    report.best = report.validation.loss < notes_.best_validation_loss || notes_.best_epoch == 0;
+    const double loss = std::isnan(report.validation.loss) ? HUGE_VAL : report.validation.loss;
+    report.best = loss < notes_.best_validation_loss || notes_.best_epoch == 0;
+    if (notes_.epoch_updates > 0)
+      notes_.train_loss = notes_.epoch_loss_sum / static_cast<double>(notes_.epoch_updates);
+    notes_.epoch_loss_sum = 0;
+    notes_.epoch_updates = 0;
+    const bool had_best = notes_.best_epoch > 0;
     if (report.best) {
-      notes_.best_validation_loss = report.validation.loss;
+      notes_.best_validation_loss = loss;
       notes_.best_epoch = report.epoch;
       notes_.epochs_without_better = 0;
       keep_best();
     } else {
       ++notes_.epochs_without_better;
     }
-    if (notes_.epoch_updates > 0)
-      notes_.train_loss = notes_.epoch_loss_sum / static_cast<double>(notes_.epoch_updates);
-    notes_.epoch_loss_sum = 0;
-    notes_.epoch_updates = 0;
-    if (report.best) save("best.safetensors");
+    if (report.best && !settings_.out.empty()) {
+      if (!whole && had_best)
+        std::filesystem::rename(settings_.out / kBest, settings_.out / kBestOfEpochs);
+      save(kBest);
+    }
     if (hooks_.on_epoch) hooks_.on_epoch(report);
   }
 
@@ -226,7 +338,7 @@ class Run {
   void restore_best() {
     if (notes_.best_epoch == 0) return;
     if (!settings_.out.empty()) {
-      load_weights(settings_.out / "best.safetensors", trainer_->model());
+      load_weights(settings_.out / kBest, trainer_->model());
       return;
     }
     ParameterArena& parameters = trainer_->model().parameters();
@@ -240,7 +352,7 @@ class Run {
     parameters.changed(/*copies_written=*/false);
   }
 
-  void finish(RunSummary& summary, double seconds, std::int64_t samples) {
+  void finish(RunSummary& summary) {
     summary.precision = notes_.requested_precision;
     summary.effective_precision = trainer_->config().precision;
     summary.device = trainer_->config().device;
@@ -256,12 +368,17 @@ class Run {
     summary.first_gradient = std::move(first_);
     summary.first_gradient.norm = notes_.first_grad_norm;
     summary.seconds = notes_.seconds;
-    summary.images_per_second = seconds > 0 ? static_cast<double>(samples) / seconds : 0;
-    summary.memory = trainer_->context().allocator.stats();
+    summary.images_per_second =
+        notes_.seconds > 0 ? static_cast<double>(trainer_->samples_done()) / notes_.seconds : 0;
+    summary.memory = memory_;
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     summary.peak_rss_bytes = static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
     if (summary.interrupted) return;
+    if (summary.updates == 0 && summary.steps > 0)
+      say(hooks_.warning, "every step was skipped: nothing was learnt");
+    else if (!std::isfinite(summary.train_loss))
+      say(hooks_.warning, "the training loss is not finite: the run has diverged");
     restore_best();
     summary.validation = trainer_->evaluate(data_.validation);
     summary.test = trainer_->evaluate(data_.test);
@@ -276,6 +393,7 @@ class Run {
   std::unique_ptr<Trainer> trainer_;
   CheckpointNotes notes_;
   Trainer::FirstGradient first_;
+  MemoryStats memory_;  // peaks of training steps alone
   std::vector<std::byte> best_;
   std::vector<std::vector<std::byte>> best_buffers_;
 };

@@ -48,7 +48,7 @@ struct RunSummary {
   std::int64_t updates = 0;
   std::int64_t skipped = 0;
   double final_scale = 1;
-  double train_loss = 0;  // mean over the last epoch's windows that were updates
+  double train_loss = 0;  // mean over the last epoch's updates; NaN where there was none
   Evaluation validation;  // of the best-validation weights
   Evaluation test;
   std::int64_t best_epoch = 0;  // from 1
@@ -67,6 +67,9 @@ std::string summary_json(const RunSummary& summary);
 struct RunHooks {
   std::function<void(const Trainer&, const StepResult&)> on_step;
   std::function<void(const EpochReport&)> on_epoch;
+  // Before anything is written: the settings fit the data, the self tests hold, a checkpoint that
+  // the run goes on from is loaded.
+  std::function<void()> on_start;
   std::function<void(std::string_view)> note;  // said to the person, not a warning
   std::function<void(std::string_view)> warning;
   std::function<bool()> stop;  // asked after every window; true: save and return

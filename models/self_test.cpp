@@ -117,8 +117,9 @@ AmpCheckResult amp_check(Context& context, Model& model, const Tensor& x, std::i
   return result;
 }
 
-double accumulate_gradients(Context& context, Model& model, const Tensor& x, const Tensor& labels,
-                            std::int64_t micro_batches) {
+AccumulationCheck compare_accumulated(Context& context, Model& model, const Tensor& x,
+                                      const Tensor& labels, std::int64_t micro_batches,
+                                      const LossSettings& loss) {
   const std::int64_t n = labels.numel();
   if (micro_batches < 1 || micro_batches > n)
     throw UsageError(concat("[accumulate] ", micro_batches, " micro-batches of ", n,
@@ -135,7 +136,7 @@ double accumulate_gradients(Context& context, Model& model, const Tensor& x, con
     }
     const Scoped<RngKey> rng(context.rng, context.rng);
     parameters.zero_grad();
-    accumulate_window(context, model, window, 1.0, {});
+    accumulate_window(context, model, window, 1.0, loss);
     parameters.discard_buffers();
     std::vector<double> values;
     for (const ParameterEntry& entry : parameters.entries()) {
@@ -150,13 +151,22 @@ double accumulate_gradients(Context& context, Model& model, const Tensor& x, con
   };
   const std::vector<double> whole = gradient(1);
   const std::vector<double> cut = gradient(micro_batches);
-  double largest = 0;
+  AccumulationCheck check;
   for (std::size_t i = 0; i < whole.size(); ++i) {
     const double difference = std::abs(whole[i] - cut[i]);
-    largest = std::isnan(difference) ? difference : std::max(largest, difference);
-    if (std::isnan(largest)) break;
+    check.largest_gradient = std::max(check.largest_gradient, std::abs(whole[i]));
+    if (std::isnan(difference)) {
+      check.largest_difference = difference;
+      break;
+    }
+    check.largest_difference = std::max(check.largest_difference, difference);
   }
-  return largest;
+  return check;
+}
+
+double accumulate_gradients(Context& context, Model& model, const Tensor& x, const Tensor& labels,
+                            std::int64_t micro_batches) {
+  return compare_accumulated(context, model, x, labels, micro_batches).largest_difference;
 }
 
 }  // namespace roundoff

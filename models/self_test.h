@@ -8,6 +8,7 @@
 
 #include "models/model.h"
 #include "models/precision.h"
+#include "models/train_step.h"
 
 namespace roundoff {
 
@@ -33,13 +34,21 @@ struct AmpCheckResult {
 // is in fp32 fails.
 AmpCheckResult amp_check(Context& context, Model& model, const Tensor& x, std::int64_t samples = 8);
 
+struct AccumulationCheck {
+  double largest_difference = 0;  // over all elements of all parameters; NaN where one is
+  double largest_gradient = 0;    // magnitude, of the whole batch
+};
+
 // Runs the batch x, labels [n] as A micro-batches (the first n mod A of them one sample larger),
-// each weighted by its share of the samples, and as a whole, at the same weights and in the
-// context's precision. Returns the largest absolute difference between the two gradients over all
-// parameters. Nothing changes: gradients are absent afterwards, buffers as before. Throws
-// UsageError unless 1 <= A <= n. With BatchNorm, or dropout, the difference is not rounding: the
-// window is not the large batch's (dropout's masks belong to samples here, so only BatchNorm's is
-// large).
+// each weighted by its share of the valid weight, and as a whole, at the same weights and in the
+// context's precision, and compares the gradients. Nothing changes: gradients are absent
+// afterwards, buffers as before. Throws UsageError unless 1 <= A <= n. With BatchNorm the
+// difference is not rounding: the window is not the large batch. (Dropout's masks belong to
+// samples here, so its is.)
+AccumulationCheck compare_accumulated(Context& context, Model& model, const Tensor& x,
+                                      const Tensor& labels, std::int64_t micro_batches,
+                                      const LossSettings& loss = {});
+// Its largest difference.
 double accumulate_gradients(Context& context, Model& model, const Tensor& x, const Tensor& labels,
                             std::int64_t micro_batches);
 

@@ -48,7 +48,8 @@ StepResult accumulate_window(Context& context, Model& model, std::span<const Mic
 }
 
 StepResult train_step(Context& context, Model& model, Optimizer& optimizer, LossScaler& scaler,
-                      std::span<const MicroBatch> window, const StepSettings& settings) {
+                      std::span<const MicroBatch> window, const StepSettings& settings,
+                      StepResult* reached) {
   ParameterArena& parameters = model.parameters();
   const double scale = scaler.seed();
   StepResult result = accumulate_window(context, model, window, scale, settings.loss);
@@ -70,6 +71,7 @@ StepResult train_step(Context& context, Model& model, Optimizer& optimizer, Loss
     parameters.discard_buffers();
   }
   parameters.zero_grad();
+  if (reached != nullptr) *reached = result;
   scaler.update();
   return result;
 }

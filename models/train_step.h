@@ -46,9 +46,11 @@ struct StepResult {
 //   every micro-batch backward at one constant scale, its sum of losses weighted 1/n by the
 //   window's valid weight n  ->  unscale, check and norm in one pass  ->  clip, update  ->  scaler.
 // Gradients are absent afterwards. A window without a valid target is neutral. Throws
-// ScaleCollapse as LossScaler does.
+// ScaleCollapse as LossScaler does, with everything in place for the next window; `reached`, where
+// given, has the result then too.
 StepResult train_step(Context& context, Model& model, Optimizer& optimizer, LossScaler& scaler,
-                      std::span<const MicroBatch> window, const StepSettings& settings);
+                      std::span<const MicroBatch> window, const StepSettings& settings,
+                      StepResult* reached = nullptr);
 
 // The window's gradient alone: adds (loss gradient) * seed to the parameters' gradients; fills
 // loss, valid, samples and correct of the result. Micro-batches without a valid target are left

@@ -30,7 +30,7 @@ ModelSettings model_settings(const TrainConfig& config, const Dataset& data) {
 
 // A schedule ends with the epochs, so that a run that `steps` ends early can be continued on the
 // same curve; steps beyond the epochs lengthen it.
-std::int64_t schedule_length(const TrainConfig& config, std::int64_t windows_per_epoch) {
+std::int64_t updates_of(const TrainConfig& config, std::int64_t windows_per_epoch) {
   return std::max(config.steps, config.epochs * windows_per_epoch);
 }
 
@@ -43,7 +43,13 @@ void validate(const TrainConfig& c) {
   require(c.accumulate >= 1, "accumulate is ", c.accumulate, "; at least 1 expected");
   require(c.micro_batch <= (std::int64_t{1} << 40) / c.accumulate, "micro-batch ", c.micro_batch,
           " times accumulate ", c.accumulate, " is out of range");
+  require(c.accumulator != Accumulator::v100 || low_dtype(c.precision) != DType::bf16,
+          "acc v100 does not go with ", name(c.precision), ": a V100 multiplies fp16 only");
+  require(c.accumulator != Accumulator::v100 || c.precision != Precision::tf32,
+          "acc v100 does not go with tf32: a V100 multiplies fp16 only");
   require(c.max_skips >= 0, "max-skips is ", c.max_skips, "; at least 0 expected");
+  require(c.max_skips == 0 || scaler_config(c).enabled,
+          "max-skips counts skipped steps, and without loss scaling no step is skipped");
   require(c.label_smoothing >= 0 && c.label_smoothing < 1, "label-smoothing is ", c.label_smoothing,
           "; a number in [0, 1) expected");
   require(c.autocast.empty() || is_mixed(c.precision),
@@ -61,7 +67,7 @@ Trainer::Trainer(const TrainConfig& config, const Dataset& data)
                 .count = data.train.size(),
                 .batch = std::min(config.micro_batch * config.accumulate, data.train.size())}),
       reader_(data.train, data.normalization),
-      schedule_(config.schedule, schedule_length(config, sampler_.batches_per_epoch())),
+      schedule_(config.schedule, updates_of(config, sampler_.batches_per_epoch())),
       total_steps_(config.steps > 0 ? config.steps : config.epochs * sampler_.batches_per_epoch()) {
   // Checked here and not at an epoch's end, hours into a run.
   const std::int64_t window = sampler_.settings().batch;
@@ -84,6 +90,10 @@ Trainer::Trainer(const TrainConfig& config, const Dataset& data)
 }
 
 std::int64_t Trainer::epoch() const { return steps_ / sampler_.batches_per_epoch(); }
+
+std::int64_t Trainer::schedule_length() const {
+  return updates_of(config_, sampler_.batches_per_epoch());
+}
 
 double Trainer::lr() const { return schedule_.lr(updates_); }
 
@@ -126,10 +136,9 @@ StepResult Trainer::step() {
   context_.rng.step = static_cast<std::uint64_t>(steps_);
   ++steps_;
   samples_ += static_cast<std::int64_t>(batch.indices.size());
-  const StepResult result =
-      train_step(context_, *model_, *optimizer_, scaler_, window_, step_settings());
-  updates_ += result.did_step;
-  return result;
+  last_ = train_step(context_, *model_, *optimizer_, scaler_, window_, step_settings(), &last_);
+  updates_ += last_.did_step;
+  return last_;
 }
 
 Evaluation Trainer::evaluate(const Split& split) {

@@ -54,8 +54,9 @@ class Trainer {
   // with BatchNorm, for example) before anything runs.
   Trainer(const TrainConfig& config, const Dataset& data);
 
-  // One window. Throws ScaleCollapse as the scaler does.
+  // One window. Throws ScaleCollapse as the scaler does; last() has the window's result then too.
   StepResult step();
+  const StepResult& last() const { return last_; }
   // Windows that the whole run has, and that are done.
   std::int64_t total_steps() const { return total_steps_; }
   std::int64_t steps_done() const { return steps_; }
@@ -66,6 +67,8 @@ class Trainer {
   // Epoch that the next window belongs to, from 0.
   std::int64_t epoch() const;
   bool done() const { return steps_ >= total_steps_; }
+  // Updates that the schedule spans.
+  std::int64_t schedule_length() const;
   // Learning rate of the next update.
   double lr() const;
 
@@ -115,6 +118,7 @@ class Trainer {
   BatchReader reader_;
   Schedule schedule_;
   std::vector<MicroBatch> window_;
+  StepResult last_;
   std::int64_t total_steps_ = 0;
   std::int64_t steps_ = 0;
   std::int64_t updates_ = 0;
