@@ -15,6 +15,10 @@ namespace roundoff::cli {
 namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 20;
+// What a run that is resumed may be told anew; everything else is its own.
+constexpr std::string_view kMayChange[] = {
+    "resume",           "steps", "epochs", "early-stop", "max-skips",
+    "checkpoint-every", "quiet", "json",   "csv",        "verbose"};
 constexpr char kProtectedMinus = '\x01';
 
 enum class Kind { flag, integer, natural, number, text };
@@ -126,6 +130,8 @@ void append(const Where& at, const CLI::Option& option, std::vector<std::string>
   };
   if (const auto* list = at.node.as_array()) {
     if (!takes_list(option)) refuse(at, "holds an array; ", expected(kind), " expected");
+    if (list->empty() && !option.get_default_str().empty())
+      refuse(at, "holds an empty array; one value or more expected");
     for (const toml::node& item : *list) push(item);
     return;
   }
@@ -218,6 +224,11 @@ std::vector<std::string> prepare_arguments(const CLI::App& command,
       break;
     }
     if (open != nullptr) {
+      // CLI11 takes an empty number for 0.
+      const std::string type = open->get_type_name();
+      if (a.empty() && (kind_of(*open) != Kind::text || type == "FILE" || type == "DIR"))
+        throw UsageError(
+            concat("[", command.get_name(), "] --", open->get_lnames()[0], " has no value"));
       if (open->check_lname("config")) config = a;
       if (open->check_lname("resume")) resume = a;
       open = nullptr;
@@ -254,9 +265,10 @@ std::vector<std::string> prepare_arguments(const CLI::App& command,
     out.push_back(number ? kProtectedMinus + a.substr(1) : a);
   }
   if (!resume.empty()) {
-    if (!config.empty())
-      throw UsageError(concat("[", command.get_name(), "] --resume has the run's own settings; ",
-                              "--config does not go with it"));
+    for (const std::string& flag : given)
+      if (std::find(std::begin(kMayChange), std::end(kMayChange), flag) == std::end(kMayChange))
+        throw UsageError(concat("[", command.get_name(), "] --", flag,
+                                " does not go with --resume: the run has its own settings"));
     config = resume + "/config.toml";
   }
   if (config.empty()) return out;
@@ -272,7 +284,8 @@ std::string restore_minus(std::string value) {
   return value;
 }
 
-std::string resolved_config(const CLI::App& command, const std::vector<std::string_view>& without) {
+std::string resolved_config(const CLI::App& command, const std::vector<std::string_view>& without,
+                            const std::vector<std::pair<std::string_view, std::string>>& replaced) {
   std::string out =
       "# roundoff " + command.get_name() + " --config FILE runs with these settings\n";
   for (const CLI::Option* option : command.get_options()) {
@@ -285,6 +298,8 @@ std::string resolved_config(const CLI::App& command, const std::vector<std::stri
       continue;
     }
     std::vector<std::string> values = option->results();
+    for (const auto& [name, value] : replaced)
+      if (name == key) values = {value};
     if (values.empty() && !option->get_default_str().empty())
       values.push_back(option->get_default_str());
     if (values.empty()) continue;  // not given, and without a default

@@ -31,9 +31,10 @@ std::vector<std::string> prepare_arguments(const CLI::App& command,
 std::string restore_minus(std::string value);
 
 // What `command` ran with, defaults included, as a file that --config reads back to the same run.
-// Positional arguments are not settings and are left out, and so are the flags named in `without`.
-// Call it after parsing.
-std::string resolved_config(const CLI::App& command,
-                            const std::vector<std::string_view>& without = {});
+// Positional arguments are not settings and are left out, and so are the flags named in `without`;
+// `replaced` gives text options another value. Call it after parsing.
+std::string resolved_config(
+    const CLI::App& command, const std::vector<std::string_view>& without = {},
+    const std::vector<std::pair<std::string_view, std::string>>& replaced = {});
 
 }  // namespace roundoff::cli

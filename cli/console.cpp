@@ -1,5 +1,8 @@
 #include "cli/console.h"
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <ostream>
 
 #include "engine/io/file.h"
@@ -40,9 +43,19 @@ Terminal Console::progress_terminal() const {
   return t;
 }
 
-void Console::emit(const Table& table, const CommonOptions& options) {
+void Console::check(const CommonOptions& options) const {
   if (options.json == "-" && options.csv == "-")
     throw UsageError("[output] --json - and --csv - both ask for stdout");
+  for (const std::string& file : {options.json, options.csv}) {
+    if (file.empty() || file == "-") continue;
+    const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
+    if (::access(folder.c_str(), W_OK) != 0 || std::filesystem::is_directory(file))
+      fail_file("output", file, "cannot be written");
+  }
+}
+
+void Console::emit(const Table& table, const CommonOptions& options) {
+  check(options);
   if (!options.json.empty() && options.json != "-")
     write_file_atomically(options.json, table.json());
   if (!options.csv.empty() && options.csv != "-") write_file_atomically(options.csv, table.csv());

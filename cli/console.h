@@ -37,6 +37,8 @@ class Console {
   // For a ProgressBar on err(): silent when quiet.
   Terminal progress_terminal() const;
 
+  // Whether emit() will be able to write, for commands that take long to get there. Throws as it.
+  void check(const CommonOptions& options) const;
   // Prints the table to stdout, or writes what --json and --csv ask for; "-" is stdout, in place of
   // the text. Throws UsageError where both ask for stdout, FileError where a file cannot be
   // written.

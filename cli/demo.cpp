@@ -149,7 +149,7 @@ int run(const Options& o, const CLI::App& command, Console& console) {
   check_folder(out);
   TrainConfig config = train_config(o.train);
   const Dataset data = load_dataset(config.data);
-  { const Trainer check(config, data); }
+  console.check(o.common);
   const std::string environment = environment_json(console.command_line(), data.sources);
   std::error_code error;
   fs::create_directories(out, error);
@@ -162,9 +162,9 @@ int run(const Options& o, const CLI::App& command, Console& console) {
     const std::string folder(name(precision));
     std::string settings = resolved_config(command, {"out", "precision", "json", "csv", "quiet"});
     settings += "precision = \"" + folder + "\"\n";
-    open_run_folder(out / folder, settings, environment);
-    runs.push_back(
-        run_with_progress(config, data, {.out = out / folder}, label(precision), console));
+    const auto on_start = [&] { open_run_folder(out / folder, settings, environment); };
+    runs.push_back(run_with_progress(config, data, {.out = out / folder}, label(precision), console,
+                                     on_start));
     if (runs.back().interrupted)
       throw Interrupted(concat("[demo] interrupted; what was done lies in ", out.string()));
   }

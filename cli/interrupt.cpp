@@ -28,6 +28,9 @@ void install_interrupt_handler() {
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGHUP, &action, nullptr);
+  // A file that grows past its limit is an error of the write, with a message.
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 GracefulInterrupt::GracefulInterrupt() {

@@ -11,7 +11,7 @@ class Interrupted : public Error {
   using Error::Error;
 };
 
-// SIGINT and SIGTERM end the program with status 130 from here on.
+// SIGINT, SIGTERM and SIGHUP end the program with status 130 from here on.
 void install_interrupt_handler();
 
 // While one lives, the first signal only makes requested() true; a second ends the program.

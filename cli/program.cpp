@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <new>
 #include <ostream>
 
@@ -20,6 +21,27 @@ using AddCommand = Command (*)(CLI::App&);
 constexpr AddCommand kCommands[] = {
     add_demo, add_train, add_round, add_scaler, add_formats, add_info,
 };
+
+// A plain decimal that 64 bit hold, so that settings read back as they were typed: CLI11 alone
+// takes 010 for 8, clamps what is too large and wraps what is negative.
+std::string strict_integer(const std::string& text, bool natural) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  if (whole && std::to_string(value) == text && (!natural || value >= 0)) return {};
+  return concat("'", text.substr(0, 40), "' is not ",
+                natural ? "an integer from 0 to 2^63 - 1" : "an integer of 64 bit");
+}
+
+void check_integers(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    const std::string type = option->get_type_name();
+    const bool natural = type.compare(0, 4, "UINT") == 0;
+    if (!natural && type.compare(0, 3, "INT") != 0) continue;
+    option->check(
+        CLI::Validator([natural](std::string& text) { return strict_integer(text, natural); }, ""));
+  }
+}
 
 std::string names_of(const std::vector<Command>& commands) {
   std::string names;
@@ -99,7 +121,10 @@ Program::Program()
       "roundoff SUBCOMMAND --help says more, with examples.\n"
       "Exit status: 0 done; 1 a check did not hold; 2 wrong usage; 3 bad input or failure;\n"
       "77 skipped, something is absent; 130 after Ctrl-C.");
-  for (const AddCommand add : kCommands) commands.push_back(add(*app));
+  for (const AddCommand add : kCommands) {
+    commands.push_back(add(*app));
+    check_integers(*commands.back().app);
+  }
 }
 Program::~Program() = default;
 

@@ -13,8 +13,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kRunFiles[] = {"config.toml",      "environment.json", "metrics.jsonl",
-                                     "last.safetensors", "best.safetensors", "summary.json"};
+constexpr const char* kRunFiles[] = {
+    "config.toml",      "environment.json",           "metrics.jsonl", "last.safetensors",
+    "best.safetensors", "best-of-epochs.safetensors", "summary.json"};
 
 std::string percent(double share) {
   char text[16];
@@ -47,7 +48,7 @@ void open_run_folder(const fs::path& out, const std::string& config,
 
 RunSummary run_with_progress(const TrainConfig& config, const Dataset& data,
                              const RunSettings& settings, const std::string& label,
-                             Console& console) {
+                             Console& console, std::function<void()> on_start) {
   const GracefulInterrupt interrupt;
   std::unique_ptr<ProgressBar> bar;
   std::int64_t correct = 0;
@@ -60,11 +61,12 @@ RunSummary run_with_progress(const TrainConfig& config, const Dataset& data,
   };
   hooks.note = [&](std::string_view text) { aside([&] { console.note(text); }); };
   hooks.warning = [&](std::string_view text) { aside([&] { console.warn(text); }); };
+  hooks.on_start = std::move(on_start);
   hooks.stop = [&] { return interrupt.requested(); };
   hooks.on_step = [&](const Trainer& trainer, const StepResult& step) {
     if (!bar) {
       bar = std::make_unique<ProgressBar>(
-          console.err(), console.progress_terminal(), label, trainer.total_steps(), "images",
+          console.err(), console.progress_terminal(), label, trainer.total_steps(), "img",
           static_cast<double>(config.micro_batch * config.accumulate), trainer.steps_done() - 1);
     }
     if (std::isfinite(step.loss)) {
@@ -73,12 +75,12 @@ RunSummary run_with_progress(const TrainConfig& config, const Dataset& data,
     }
     correct += step.correct;
     samples += step.samples;
-    bar->update(
-        trainer.steps_done(),
-        concat(
-            "loss ", loss, "  accuracy ",
-            percent(samples == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(samples)),
-            "  scale ", step.scale, "  skipped ", trainer.skipped()));
+    const double share =
+        samples == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(samples);
+    char details[96];
+    std::snprintf(details, sizeof(details), "loss %.3f acc %s scale %.6g skip %lld", loss,
+                  percent(share).c_str(), step.scale, static_cast<long long>(trainer.skipped()));
+    bar->update(trainer.steps_done(), details);
   };
   hooks.on_epoch = [&](const EpochReport& report) {
     correct = 0;

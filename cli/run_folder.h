@@ -18,9 +18,9 @@ void open_run_folder(const std::filesystem::path& out, const std::string& config
                      const std::string& environment);
 
 // run_training with a live progress bar on a terminal and a note an epoch elsewhere. Ctrl-C ends
-// the run after its window, with a checkpoint.
+// the run after its window, with a checkpoint. on_start: see RunHooks.
 RunSummary run_with_progress(const TrainConfig& config, const Dataset& data,
                              const RunSettings& settings, const std::string& label,
-                             Console& console);
+                             Console& console, std::function<void()> on_start = {});
 
 }  // namespace roundoff::cli

@@ -72,15 +72,21 @@ void ProgressBar::update(std::int64_t done, std::string_view details) {
   const double left = rate > 0 ? static_cast<double>(total_ - done) / rate : -1;
 
   char numbers[96];
-  std::snprintf(numbers, sizeof numbers, " %3.0f%%  %.4g %s/s  %s left", std::floor(100 * share),
+  std::snprintf(numbers, sizeof numbers, " %3.0f%% %.4g %s/s %s left", std::floor(100 * share),
                 rate * weight_, unit_.c_str(), format_duration(left).c_str());
-  constexpr int kBar = 20;
-  const int filled = static_cast<int>(kBar * share);
-  std::string line = label_ + " [" + std::string(static_cast<std::size_t>(filled), '=') +
-                     std::string(static_cast<std::size_t>(kBar - filled), ' ') + "]" + numbers;
-  if (!details.empty()) (line += "  ") += details;
   // One column stays free: a full line would make some terminals scroll.
   const auto width = static_cast<std::size_t>(std::max(terminal_.width - 1, 10));
+  // The bar takes what the rest leaves, since the details are what a person reads.
+  constexpr std::size_t kWidest = 20;
+  const std::size_t rest = label_.size() + std::strlen(numbers) + details.size() + 4;
+  const std::size_t bar = std::clamp(width > rest ? width - rest : 0, std::size_t{0}, kWidest);
+  std::string line = label_;
+  if (bar >= 4) {
+    const auto filled = static_cast<std::size_t>(static_cast<double>(bar) * share);
+    line += " [" + std::string(filled, '=') + std::string(bar - filled, ' ') + "]";
+  }
+  line += numbers;
+  if (!details.empty()) (line += " ") += details;
   if (line.size() > width) line.resize(width);
   out_ << '\r' << line << "\x1b[K" << std::flush;
   visible_ = true;

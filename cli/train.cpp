@@ -39,6 +39,14 @@ AmpCheck parse_amp_check(const std::string& text) {
   throw UsageError(concat("[train] --amp-check is '", text, "'; stop, fallback or off expected"));
 }
 
+// A data folder as it is found from anywhere: settings outlive the folder that they were given in.
+std::string absolute(const std::string& data) {
+  const std::size_t colon = data.find(':');
+  if (colon == std::string::npos) return data;
+  return data.substr(0, colon + 1) +
+         fs::absolute(data.substr(colon + 1)).lexically_normal().string();
+}
+
 // The dtype of every node, weight and gradient of one forward and backward pass.
 class DtypeReport : public NodeObserver {
  public:
@@ -136,19 +144,26 @@ int run(const Options& o, const CLI::App& command, Console& console) {
   if (o.early_stop < 0 || o.checkpoint_every < 0)
     throw UsageError("[train] --early-stop and --checkpoint-every are at least 0");
   if (!resume && !out.empty()) check_run_folder(out, o.overwrite);
+  console.check(o.common);
   const Dataset data = load_dataset(config.data);
-  // Everything that can be wrong with the settings is found before a folder is touched.
-  { const Trainer check(config, data); }
+  // A run that goes on further has the settings of that from now on.
   const std::string resolved =
-      resolved_config(command, {"overwrite", "quiet", "json", "csv", "verbose"});
-  if (!resume && !out.empty())
-    open_run_folder(out, resolved, environment_json(console.command_line(), data.sources));
+      resolved_config(command, {"overwrite", "quiet", "json", "csv", "verbose"},
+                      {{"data", absolute(o.train.data)}});
+  const auto on_start = [&] {
+    if (out.empty()) return;
+    if (resume) {
+      write_file_atomically(out / "config.toml", resolved);
+    } else {
+      open_run_folder(out, resolved, environment_json(console.command_line(), data.sources));
+    }
+  };
   if (out.empty()) console.note("without --out nothing of this run is kept");
   if (o.verbose) report_dtypes(config, data, console.err());
 
   RunSummary summary;
   try {
-    summary = run_with_progress(config, data, settings, o.train.precision, console);
+    summary = run_with_progress(config, data, settings, o.train.precision, console, on_start);
   } catch (const SelfTestFailed& e) {
     console.error(e.what());
     return kNotHeld;
@@ -159,8 +174,6 @@ int run(const Options& o, const CLI::App& command, Console& console) {
                     : concat("[train] interrupted after window ", summary.steps,
                              " and saved; continue with: roundoff train --resume ", out.string()));
   }
-  // A run that went on further has the settings of that from now on.
-  if (resume) write_file_atomically(out / "config.toml", resolved);
   console.emit(summary_table(summary), o.common);
   if (!out.empty()) console.note(concat("the run lies in ", out.string()));
   return kDone;

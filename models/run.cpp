@@ -31,8 +31,10 @@ constexpr const char* kBestOfEpochs = "best-of-epochs.safetensors";
 // One run at a time in a folder.
 class FolderLock {
  public:
-  explicit FolderLock(const std::filesystem::path& folder) {
-    if (folder.empty()) return;
+  FolderLock() = default;
+  // Does nothing where the folder is not there, or is locked by this already.
+  void take(const std::filesystem::path& folder) {
+    if (descriptor_ >= 0 || !std::filesystem::is_directory(folder)) return;
     descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor_ < 0) fail_file("train", folder.string(), "the folder cannot be opened");
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
@@ -117,8 +119,10 @@ class Run {
 
   RunSummary run() {
     std::string kept = prepare();
+    FolderLock lock;
+    lock.take(settings_.out);  // before on_start, which may replace an earlier run
     if (hooks_.on_start) hooks_.on_start();
-    const FolderLock lock(settings_.out);
+    lock.take(settings_.out);
     MetricsLog metrics(settings_.out, kept);
     kept = {};
     RunSummary summary;

@@ -206,3 +206,156 @@ TEST_CASE("case 107 [ACCUM] the last incomplete window is an update of its own")
   const auto metrics = lines(folder.path / "metrics.jsonl");
   CHECK(nlohmann::json::parse(metrics.back())["valid_count"] == 10);
 }
+
+TEST_CASE(
+    "a run that ends inside an epoch and goes on has the best of the run that never stopped") {
+  const Dataset data = small_dataset(90);
+  // Rates at which the validation loss falls and rises again.
+  for (const double lr : {1e-2, 0.1, 0.3}) {
+    const Folder whole("best-whole");
+    const Folder parts("best-parts");
+    TrainConfig c = config(Precision::fp32);
+    c.schedule.lr = lr;
+    c.steps = 27;
+    const RunSummary expected = run_training(c, data, {.out = whole.path});
+    for (const std::int64_t steps : {5, 14, 22, 27}) {
+      c.steps = steps;
+      const RunSummary summary = run_training(c, data, {.out = parts.path, .resume = steps != 5});
+      CHECK(summary.steps == steps);
+      if (steps != 27) continue;
+      CHECK(summary.best_epoch == expected.best_epoch);
+      CHECK(summary.test.loss == expected.test.loss);
+    }
+  }
+}
+
+TEST_CASE("memory in the summary is that of training steps, and grows with the micro-batch") {
+  const Dataset data = small_dataset(90);
+  const auto activations = [&](Precision precision, std::int64_t micro_batch) {
+    TrainConfig c = config(precision);
+    c.model = {.model = "convnet"};
+    c.micro_batch = micro_batch;
+    c.steps = 2;
+    return run_training(c, data, {})
+        .memory.peak[static_cast<std::size_t>(MemoryCategory::activations)];
+  };
+  const auto four = activations(Precision::fp32, 4);
+  CHECK(activations(Precision::fp32, 8) > 3 * four / 2);
+  CHECK(activations(Precision::bf16, 4) < 3 * four / 4);
+}
+
+TEST_CASE("a validation loss that is not a number is never the best for long") {
+  Dataset data = small_dataset(90);
+  data.validation.images.as<float>()[0] = 1e30F;  // the first logits are infinite or NaN
+  TrainConfig c = config(Precision::fp32);
+  std::vector<EpochReport> reports;
+  RunHooks hooks;
+  hooks.on_epoch = [&](const EpochReport& r) { reports.push_back(r); };
+  const RunSummary summary = run_training(c, data, {}, hooks);
+  CHECK(reports.size() == 3);
+  CHECK(summary.best_epoch >= 1);
+}
+
+TEST_CASE("a collapse writes the window that it ended with, saves, and throws") {
+  Dataset data = small_dataset(90);
+  TrainConfig c = config(Precision::fp16);
+  c.max_skips = 3;
+  c.scaler.init_scale = 0x1p126;
+  const Folder folder("collapse");
+  CHECK_THROWS_AS(run_training(c, data, {.out = folder.path, .amp_check = AmpCheck::off}),
+                  ScaleCollapse);
+  CHECK(lines(folder.path / "metrics.jsonl").size() == 3);
+  CHECK(fs::exists(folder.path / "last.safetensors"));
+  c.max_skips = 0;
+  CHECK(run_training(c, data, {.out = folder.path, .resume = true}).steps == 27);
+}
+
+TEST_CASE("an early-stopped run that is resumed stays stopped") {
+  const Dataset data = small_dataset(90);
+  const Folder folder("stopped");
+  TrainConfig c = config(Precision::fp32);
+  c.epochs = 50;
+  c.schedule.lr = 0.3;
+  const RunSummary first = run_training(c, data, {.out = folder.path, .early_stop = 2});
+  REQUIRE(first.stopped_early);
+  const RunSummary second =
+      run_training(c, data, {.out = folder.path, .resume = true, .early_stop = 2});
+  CHECK(second.steps == first.steps);
+  CHECK(second.stopped_early);
+  CHECK(second.images_per_second > 0);
+}
+
+TEST_CASE("what a resumed run needs is looked at before it trains") {
+  const Dataset data = small_dataset(90);
+  TrainConfig c = config(Precision::fp32);
+  c.epochs = 1;
+  const auto refused = [&](auto&& damage) {
+    const Folder folder("damage");
+    run_training(c, data, {.out = folder.path});
+    damage(folder.path);
+    TrainConfig more = c;
+    more.epochs = 2;
+    int windows = 0;
+    RunHooks hooks;
+    hooks.on_step = [&](const Trainer&, const StepResult&) { ++windows; };
+    CHECK_THROWS_AS(run_training(more, data, {.out = folder.path, .resume = true}, hooks),
+                    FileError);
+    CHECK(windows == 0);
+  };
+  refused([](const fs::path& p) { fs::remove(p / "best.safetensors"); });
+  refused([](const fs::path& p) { fs::resize_file(p / "best.safetensors", 100); });
+  refused([](const fs::path& p) { fs::remove(p / "metrics.jsonl"); });
+  refused([](const fs::path& p) { write_file_atomically(p / "metrics.jsonl", "garbage\n"); });
+}
+
+TEST_CASE("a folder takes one run at a time") {
+  const Dataset data = small_dataset(90);
+  const Folder folder("lock");
+  RunHooks hooks;
+  bool refused = false;
+  hooks.on_step = [&](const Trainer&, const StepResult&) {
+    if (refused) return;
+    try {
+      run_training(config(Precision::fp32), data, {.out = folder.path});
+    } catch (const FileError&) {
+      refused = true;
+    }
+  };
+  run_training(config(Precision::fp32), data, {.out = folder.path}, hooks);
+  CHECK(refused);
+}
+
+TEST_CASE(
+    "a schedule that is stretched on resume says so, and fewer windows than done are refused") {
+  const Dataset data = small_dataset(90);
+  const Folder folder("stretch");
+  TrainConfig c = config(Precision::fp32);
+  c.schedule.kind = ScheduleSettings::Kind::cosine;
+  c.epochs = 1;
+  std::string warnings;
+  RunHooks hooks;
+  hooks.warning = [&](std::string_view text) { warnings += text; };
+  run_training(c, data, {.out = folder.path}, hooks);
+  CHECK(warnings.empty());
+  c.epochs = 2;
+  run_training(c, data, {.out = folder.path, .resume = true}, hooks);
+  CHECK(warnings.find("learning rate jumps") != std::string::npos);
+  c.epochs = 1;
+  CHECK_THROWS_AS(run_training(c, data, {.out = folder.path, .resume = true}), UsageError);
+}
+
+TEST_CASE("settings that contradict each other are refused before anything runs") {
+  TrainConfig c = config(Precision::bf16);
+  c.accumulator = Accumulator::v100;
+  CHECK_THROWS_AS(validate(c), UsageError);
+  c = config(Precision::tf32);
+  c.accumulator = Accumulator::v100;
+  CHECK_THROWS_AS(validate(c), UsageError);
+  c = config(Precision::fp32);
+  c.max_skips = 3;
+  CHECK_THROWS_AS(validate(c), UsageError);
+  c = config(Precision::fp16);
+  c.max_skips = 3;
+  c.accumulator = Accumulator::v100;
+  CHECK_NOTHROW(validate(c));
+}

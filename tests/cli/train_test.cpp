@@ -1,0 +1,183 @@
+// roundoff train and demo from outside.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/command.h"
+#include "tests/cli/run_program.h"
+
+using namespace roundoff;
+using test::contains;
+using test::is_one_line_error;
+using test::Result;
+using test::run_on_terminal;
+using test::run_program;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Strings = std::vector<std::string>;
+
+// A run of a few windows on generated data.
+Strings train(const Strings& more) {
+  Strings all{"train", "--model", "mlp", "--hidden", "8", "--data", "glyphs"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+std::int64_t lines(const std::string& path) {
+  std::istringstream in(test::read_text(path));
+  std::int64_t n = 0;
+  for (std::string line; std::getline(in, line);) ++n;
+  return n;
+}
+
+void check_usage(const Strings& arguments, const std::string& part) {
+  const Result r = run_program(arguments);
+  CAPTURE(r.err);
+  CHECK(r.status == cli::kUsage);
+  CHECK(r.out.empty());
+  CHECK(contains(r.err, part));
+  CHECK(contains(r.err, "roundoff: error: ["));
+}
+
+}  // namespace
+
+TEST_CASE("train leaves what it promises, and its settings run the same again") {
+  const test::TemporaryFolder folder;
+  const std::string a = folder.path("a");
+  const std::string b = folder.path("b");
+  const Result r = run_program(train(
+      {"--precision", "fp16", "--steps", "7", "--schedule", "cosine", "--out", a, "--json", "-"}));
+  REQUIRE(r.status == 0);
+  const auto table = nlohmann::json::parse(r.out);
+  CHECK(table["rows"][0]["steps"] == 7);
+  for (const char* file : {"/config.toml", "/environment.json", "/metrics.jsonl", "/summary.json",
+                           "/last.safetensors", "/best.safetensors"})
+    CHECK(fs::exists(a + file));
+  CHECK(lines(a + "/metrics.jsonl") == 7);
+  const auto environment = nlohmann::json::parse(test::read_text(a + "/environment.json"));
+  CHECK(environment.contains("commit"));
+  CHECK(environment["command_line"].size() > 5);
+  CHECK(run_program({"train", "--config", a + "/config.toml", "--out", b, "--quiet"}).status == 0);
+  CHECK(test::read_text(a + "/metrics.jsonl") == test::read_text(b + "/metrics.jsonl"));
+  CHECK(test::read_text(a + "/best.safetensors").size() > 0);
+}
+
+TEST_CASE("a run goes on bit for bit, with its own settings") {
+  const test::TemporaryFolder folder;
+  const std::string a = folder.path("a");
+  const std::string b = folder.path("b");
+  const Strings settings{"--precision", "fp16",       "--micro-batch", "16",       "--accumulate",
+                         "4",           "--schedule", "cosine",        "--warmup", "3",
+                         "--clip",      "1",          "--init-scale",  "16777216"};
+  const auto with = [&](const Strings& more) {
+    Strings all = train(settings);
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  CHECK(run_program(with({"--steps", "12", "--out", a})).status == 0);
+  const Result first = run_program(with({"--steps", "5", "--out", b}));
+  CHECK(first.status == 0);
+  CHECK(contains(first.err, "effective batch 64 = 4 micro-batches of 16"));
+  CHECK(run_program({"train", "--resume", b, "--steps", "12"}).status == 0);
+  CHECK(test::read_text(a + "/metrics.jsonl") == test::read_text(b + "/metrics.jsonl"));
+  check_usage({"train", "--resume", b, "--lr", "0.1"}, "--lr does not go with --resume");
+  check_usage({"train", "--resume", b, "--out", a}, "--out does not go with --resume");
+  check_usage({"train", "--resume", b, "--steps", "3"}, "has done 12 windows already");
+  const Result absent = run_program({"train", "--resume", folder.path("none")});
+  CHECK(absent.status == cli::kFailed);
+  CHECK(is_one_line_error(absent.err, "read"));
+}
+
+TEST_CASE("an existing run is refused, and a failing one with --overwrite loses nothing") {
+  const test::TemporaryFolder folder;
+  const std::string a = folder.path("a");
+  REQUIRE(run_program(train({"--steps", "2", "--out", a})).status == 0);
+  const std::string before = test::read_text(a + "/summary.json");
+  check_usage(train({"--steps", "2", "--out", a}), "exists");
+  check_usage(train({"--out", a, "--overwrite", "--precision", "bf16", "--acc", "v100"}), "v100");
+  // Found by the first forward pass: an operation that a V100 does not have.
+  const Result r = run_program(train({"--out", a, "--overwrite", "--precision", "fp16", "--acc",
+                                      "v100", "--autocast", "linear=bf16"}));
+  CHECK(r.status == cli::kFailed);
+  CHECK(test::read_text(a + "/summary.json") == before);
+  CHECK(run_program(train({"--steps", "3", "--out", a, "--overwrite"})).status == 0);
+  CHECK(lines(a + "/metrics.jsonl") == 3);
+}
+
+TEST_CASE("train refuses settings in one line") {
+  check_usage(train({"--precision", "fp17"}), "fp17");
+  check_usage({"train", "--data", "glyphs", "--model", "resnet"}, "resnet");
+  check_usage(train({"--optimizer", "lion"}), "lion");
+  check_usage(train({"--schedule", "linear"}), "linear");
+  check_usage(train({"--accumulate", "0"}), "accumulate");
+  check_usage(train({"--accumulate", "-1"}), "accumulate");
+  check_usage(train({"--micro-batch", "0"}), "micro-batch");
+  check_usage(train({"--epochs", "0"}), "epochs");
+  check_usage(train({"--epochs", "99999999999999999999"}), "not an integer");
+  check_usage(train({"--seed", "-1"}), "from 0 to 2^63");
+  check_usage(train({"--seed", "010"}), "010");
+  check_usage(train({"--steps", "ten"}), "ten");
+  check_usage(train({"--lr", ""}), "--lr has no value");
+  check_usage(train({"--lr", "nan"}), "lr");
+  check_usage(train({"--clip", "-1"}), "max_norm");
+  check_usage(train({"--scale", "big"}), "--scale");
+  check_usage(train({"--precision", "pure-fp16", "--scale", "dynamic"}), "without loss scaling");
+  check_usage(train({"--max-skips", "2"}), "max-skips");
+  check_usage(train({"--precision", "fp16", "--autocast", "conv3d=fp32"}), "conv3d");
+  check_usage(train({"--precision", "fp16", "--autocast", "linear"}), "operation=dtype");
+  check_usage(train({"--amp-check", "maybe"}), "amp-check");
+  check_usage(train({"--acc", "fp8"}), "fp8");
+  check_usage(train({"--weight-grad", "8bit"}), "weight-grad");
+  check_usage(train({"--json", "-", "--csv", "-"}), "both ask for stdout");
+  check_usage({"train", "--data", "imagenet"}, "imagenet");
+  const Result device = run_program(train({"--device", "cuda"}));
+  CHECK(device.status == cli::kAbsent);
+  CHECK(contains(device.err, "cuda cannot be used"));
+  const Result data = run_program({"train", "--data", "idx:nowhere"});
+  CHECK(data.status == cli::kAbsent);
+}
+
+TEST_CASE("verbose shows the dtype of every node, weight and gradient") {
+  const Result r =
+      run_program(train({"--precision", "bf16", "--steps", "1", "--verbose", "--quiet"}));
+  CHECK(r.status == 0);
+  CHECK(contains(r.err, "linear         bf16   bf16    bf16"));
+  CHECK(contains(r.err, "cross_entropy  fp32   fp32    fp32"));
+  CHECK(contains(r.err, "fc1.weight"));
+}
+
+TEST_CASE("on a terminal of 80 columns the bar shows loss, accuracy, scale and skips") {
+  const Result r = run_on_terminal(train({"--precision", "fp16", "--steps", "40"}), 80);
+  CHECK(r.status == 0);
+  CHECK(contains(r.out, "acc "));
+  CHECK(contains(r.out, "scale 65536 skip 0"));
+}
+
+TEST_CASE("demo compares three precisions in one table, with what it does not show") {
+  const test::TemporaryFolder folder;
+  const std::string out = folder.path("demo");
+  const Strings demo{"demo", "--model",  "mlp", "--data", "glyphs", "--steps",
+                     "5",    "--warmup", "2",   "--out",  out};
+  const Result r = run_program(demo);
+  REQUIRE(r.status == 0);
+  for (const char* part : {"fp32 ", "bf16 mixed", "fp16 mixed", "ranks nothing", "growth interval",
+                           "GPU", "the runs lie in"})
+    CHECK_MESSAGE(contains(r.out, part), part);
+  for (const char* run : {"/fp32", "/bf16", "/fp16"})
+    CHECK(fs::exists(out + run + "/summary.json"));
+  // Its own folder it writes again; another's it does not.
+  Strings json = demo;
+  json.insert(json.end(), {"--json", "-"});
+  const Result again = run_program(json);
+  REQUIRE(again.status == 0);
+  const auto rows = nlohmann::json::parse(again.out)["rows"];
+  CHECK(rows.size() == 3);
+  CHECK(rows[1]["gradient cosine"].get<double>() > 0.99);
+  const std::string other = folder.path("other");
+  fs::create_directories(other + "/mine");
+  check_usage({"demo", "--data", "glyphs", "--out", other}, "not an earlier demonstration");
+}
