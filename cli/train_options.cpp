@@ -120,10 +120,11 @@ TrainConfig train_config(const TrainOptions& o) {
         concat("[train] --weight-grad is '", o.weight_grad, "'; fp32 or 16bit expected"));
   c.weight_grad_16bit = o.weight_grad == "16bit";
   c.autocast = parse_overrides(o.autocast);
-  for (const auto& [op, dtype] : c.autocast)
+  for (const auto& choice : c.autocast)
     if (std::none_of(std::begin(kOps), std::end(kOps),
-                     [&](const OpInfo& info) { return info.name == op; }))
-      throw UsageError(concat("[train] --autocast names '", op, "', which is no operation"));
+                     [&](const OpInfo& info) { return info.name == choice.first; }))
+      throw UsageError(
+          concat("[train] --autocast names '", choice.first, "', which is no operation"));
   c.label_smoothing = o.label_smoothing;
   validate(c);
   return c;
