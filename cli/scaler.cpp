@@ -47,20 +47,19 @@ Command add_scaler(CLI::App& app) {
   auto o = std::make_shared<Options>();
   command->add_option("--pattern", o->pattern, "A character an update: . finite, X non-finite")
       ->required();
-  command->add_option("--init", o->config.init_scale, "Scale before the first update")
-      ->capture_default_str();
-  command->add_option("--growth", o->config.growth_factor, "Factor of growth, above 1")
-      ->capture_default_str();
-  command->add_option("--backoff", o->config.backoff_factor, "Factor after an X, between 0 and 1")
-      ->capture_default_str();
+  const auto add = [&](const char* name, double& variable, const char* description) {
+    // CLI11 would show six digits of a default.
+    command->add_option(name, variable, description)->default_str(shortest(variable));
+  };
+  add("--init", o->config.init_scale, "Scale before the first update");
+  add("--growth", o->config.growth_factor, "Factor of growth, above 1");
+  add("--backoff", o->config.backoff_factor, "Factor after an X, between 0 and 1");
   command
       ->add_option("--interval", o->config.growth_interval,
                    "Finite updates in a row before the scale grows")
       ->capture_default_str();
-  command->add_option("--min", o->config.min_scale, "The scale never falls below this")
-      ->capture_default_str();
-  command->add_option("--max", o->config.max_scale, "The scale never grows past this")
-      ->capture_default_str();
+  add("--min", o->config.min_scale, "The scale never falls below this");
+  add("--max", o->config.max_scale, "The scale never grows past this");
   add_common_options(*command, o->common, true);
   add_examples(*command, {"roundoff scaler --pattern '..X..' --interval 2",
                           "roundoff scaler --pattern XXX --init 1 --csv scale.csv"});
