@@ -26,6 +26,7 @@ enum Status : int {
   kInterrupted = 130,  // after Ctrl-C
 };
 
+// Owns, in `run`, the variables that its options write to: keep it while the App parses.
 struct Command {
   CLI::App* app = nullptr;
   // Called after parsing, when this subcommand was asked for; returns an exit status. Throws

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "cli/table.h"
+#include "cli/toml_text.h"
 #include "engine/io/file.h"
 #include "kernels/base/check.h"
 
@@ -176,7 +177,7 @@ std::vector<std::string> config_arguments(const CLI::App& command, std::string_v
                                           const std::vector<std::string>& given) {
   toml::table root;
   try {
-    root = toml::parse(text, origin);
+    root = toml::parse(toml_for_parser(text, origin), origin);
   } catch (const toml::parse_error& error) {
     fail("config", origin, " line ", error.source().begin.line, ": ", error.description());
   }

@@ -31,6 +31,7 @@ struct Sample {
   bool shadow = false;
   Strings params;
   std::vector<int> sizes;
+  std::vector<double> weights;
   Strings values;
 
   Sample() {
@@ -44,6 +45,7 @@ struct Sample {
     app.add_flag("--shadow", shadow);
     app.add_option("--param", params);
     app.add_option("--micro-batch", sizes);
+    app.add_option("--weights", weights);
   }
   void parse(Strings arguments) {
     arguments = prepare_arguments(app, arguments);
@@ -96,16 +98,16 @@ TEST_CASE("what does not fit is refused, with its key and line") {
   check_refused("epochs = \"3\"", "holds text; an integer expected");
   check_refused("epochs = true", "holds a truth value; an integer expected");
   check_refused("epochs = [1]", "holds an array; an integer expected");
-  check_refused("epochs = 1979-05-27", "holds a date or time; an integer expected");
   check_refused("workers = -1", "is negative");
   check_refused("lr = \"fast\"", "holds text; a number expected");
   check_refused("shadow = 1", "holds an integer; true or false expected");
   check_refused("shadow = \"yes\"", "holds text; true or false expected");
   check_refused("out = true", "holds a truth value; text or a number expected");
   check_refused("param = [[\"a\"]]", "holds an array; text or a number expected");
-  check_refused("[epochs]\nx = 1", "key 'epochs' holds a table");
+  check_refused("epochs.x = 1", "key 'epochs' holds a table");
+  check_refused("lr = 1\n [epochs]\nx = 1", "line 2: tables are no settings");
+  check_refused("epochs = {x = 1}", "line 1: tables are no settings");
   check_refused("a.b = 1", "key 'a' is unknown");
-  check_refused("[train]\nlr = 1", "key 'train' is unknown");
   check_refused("config = \"other.toml\"", "belongs to the command line alone");
   check_refused("help = true", "belongs to the command line alone");
   check_refused("VALUE = \"1\"", "key 'VALUE' is unknown");
@@ -119,9 +121,9 @@ TEST_CASE("a key is checked even where a flag overrides it") {
 
 TEST_CASE("text that is not TOML is an error with its line, and no wrong usage") {
   const Sample s;
-  for (const char* text :
+  for (const std::string text :
        {"lr =", "lr = 1\nlr = 2", "= 3", "lr = 1 2", "\"unfinished", "lr = 1e400x",
-        "epochs = 99999999999999999999", "\xFF\xFE", "[", "a = {b = 1"}) {
+        "epochs = 99999999999999999999", "\xFF\xFE", "a = [1"}) {
     CAPTURE(text);
     try {
       config_arguments(s.app, text, "exp.toml", {});
@@ -132,6 +134,120 @@ TEST_CASE("text that is not TOML is an error with its line, and no wrong usage")
       CHECK(contains(e.what(), "[config] exp.toml line "));
     }
   }
+}
+
+TEST_CASE("what the parser would take on trust is refused before it, by line") {
+  const Sample s;
+  const auto refused = [&](const std::string& text, const char* part) {
+    CAPTURE(text);
+    CHECK_THROWS_WITH_AS(config_arguments(s.app, text, "exp.toml", {}), part, Error);
+  };
+  for (const char c : {'\0', '\x01', '\v', '\r', '\x1F', '\x7F'}) {
+    const std::string control(1, c);
+    refused("lr = 1\n# a" + control + " b\n", "[config] exp.toml line 2: a control character");
+    refused("\nlr = '" + control + "'", "[config] exp.toml line 2: a control character");
+    refused("out = \"a" + control + "b\"", "[config] exp.toml line 1: a control character");
+  }
+  // Letters beyond ASCII outside of text; the first is a no-break space.
+  refused("lr = \xC2\xA0 1",
+          "[config] exp.toml line 1: '\xC2\xA0' is no value; text stands in quotes");
+  refused("l\xC3\xA9 = 1", "[config] exp.toml line 1: = expected after a key");
+  refused("\xC3\xA9 = 1", "[config] exp.toml line 1: a key expected");
+  refused("lr = 1 \xE2\x80\x93", "[config] exp.toml line 1: the line's end expected after a value");
+  for (const char* bytes : {"\xFF", "\xC3", "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80",
+                            "\xF5\x80\x80\x80", "\xC3(", "\x80", "\xF4\x90\x80\x80"}) {
+    refused(std::string("out = '") + bytes + "'", "[config] exp.toml line 1: not UTF-8");
+    refused(std::string("lr = 1 # ") + bytes, "[config] exp.toml line 1: not UTF-8");
+  }
+  for (const char* date : {"1979-05-27", "1979-05-27T::Z", "07:32:00", "[1979-05-27T07:32:00Z]"})
+    refused(std::string("lr = ") + date,
+            "[config] exp.toml line 1: dates and times are no settings");
+  for (const char* table : {"[=]", "[", " [[#", "[[a]]", "a = {", "a = [{b = 1}]"})
+    refused(std::string("lr = 1\r\n") + table, "[config] exp.toml line 2: tables are no settings");
+  refused("out = \"\\\xC3\xA9\"", "[config] exp.toml line 1: no escape is like this");
+}
+
+TEST_CASE("values by TOML's grammar, and nothing like it") {
+  const Sample s;
+  for (const char* good :
+       {"0", "-0", "+1", "1_000", "0.5", "5e-3", "1E+06", "-inf", "+nan", "0xFF_F", "0o17", "0b101",
+        "1_0.0_1e1_0", "[ ]", "[1, 2,]", "[\n1,# one\n2\n]"}) {
+    CAPTURE(good);
+    CHECK_NOTHROW(config_arguments(s.app, std::string("weights = ") + good, "exp.toml", {}));
+  }
+  for (const char* bad : {"",
+                          "00",
+                          "01",
+                          "1_",
+                          "_1",
+                          "1__0",
+                          ".5",
+                          "5.",
+                          "1e",
+                          "1e+",
+                          "+",
+                          "-",
+                          "0x",
+                          "0x_1",
+                          "0xG",
+                          "0b2",
+                          "0o8",
+                          "+0x1",
+                          "tru",
+                          "True",
+                          "truefalse",
+                          "Inf",
+                          "infinity",
+                          "1 2",
+                          "1,",
+                          "]",
+                          "}",
+                          "[1 2]",
+                          "[1,,2]",
+                          "[,]",
+                          "[",
+                          "[1",
+                          "[1]]",
+                          "=",
+                          "= 1",
+                          "\"a",
+                          "\"a\n\"",
+                          "'a",
+                          "\"\"\"a\"\"",
+                          "\"\\q\"",
+                          "'a' 'b'",
+                          "99999999999999999999",
+                          "[[[[[[[[[[1]]]]]]]]]]"}) {
+    CAPTURE(bad);
+    CHECK_THROWS_AS(config_arguments(s.app, std::string("weights = ") + bad, "exp.toml", {}),
+                    Error);
+  }
+  for (const char* bad :
+       {"weights", "weights 1", "= 1", ".a = 1", "a..b = 1", "\"a = 1", "a b = 1", "#\na"}) {
+    CAPTURE(bad);
+    CHECK_THROWS_AS(config_arguments(s.app, bad, "exp.toml", {}), Error);
+  }
+}
+
+TEST_CASE("text keeps its letters, whatever the quotes; brackets inside it are no headers") {
+  const Sample s;
+  const auto out = [&](const std::string& text) {
+    CAPTURE(text);
+    const Strings all = config_arguments(s.app, "out = " + text, "exp.toml", {});
+    REQUIRE(all.size() == 2);
+    return all[1];
+  };
+  const std::string letters = "\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80";
+  CHECK(out("\"" + letters + "\" # " + letters) == letters);
+  CHECK(out("'" + letters + "'") == letters);
+  CHECK(out("\"\"\"\n[=\n" + letters + "\"\"\"") == "[=\n" + letters);
+  CHECK(out("\'\'\'\n[=\n" + letters + "\'\'\'") == "[=\n" + letters);
+  CHECK(out("\"\"\"a\\\n   " + letters + "\"\"\"") == "a" + letters);
+  CHECK(out("\"\"\"\"a\"\"\"\"\"") == "\"a\"\"");
+  CHECK(out("\"# no comment \\\" \"") == "# no comment \" ");
+  CHECK(out("''") == "");
+  CHECK(out("'1979-05-27 07:32:00'") == "1979-05-27 07:32:00");
+  CHECK(config_arguments(s.app, "\xEF\xBB\xBF\tparam = [\n]\r\n", "exp.toml", {}).empty());
 }
 
 TEST_CASE("the whole way: file, flags, negative numbers") {

@@ -6,15 +6,15 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/command.h"
 #include "cli/config.h"
-#include "cli/program.h"
 #include "kernels/base/check.h"
 
 namespace {
 
 using Strings = std::vector<std::string>;
 
-// Beside the program's own commands, one with an option of every kind.
+// Beside two of the program's own commands, one with an option of every kind.
 void add_sample(CLI::App& app) {
   struct Values {
     std::string out, scale = "dynamic";
@@ -40,38 +40,48 @@ void add_sample(CLI::App& app) {
   sample->callback([v] {});
 }
 
+struct Parser {
+  Parser() {
+    add_sample(app);
+    commands.push_back(roundoff::cli::add_round(app));
+    commands.push_back(roundoff::cli::add_scaler(app));
+  }
+  const CLI::App& command(const std::string& name) const { return *app.get_subcommand(name); }
+
+  // The settings that `name` then runs with, as text.
+  std::string run(const std::string& name, Strings settings) {
+    settings.insert(settings.begin(), name);
+    if (name == "round") settings.insert(settings.end(), {"--", "1"});
+    std::reverse(settings.begin(), settings.end());
+    app.parse(settings);
+    return roundoff::cli::resolved_config(command(name));
+  }
+
+  CLI::App app{"fuzz", "fuzz"};
+  std::vector<roundoff::cli::Command> commands;  // they own what the options write to
+};
+
 }  // namespace
 
 // Any text is settings, wrong usage or an error. Settings that parse can be written and read back,
 // and what is written then is the same text.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const Parser shape;  // parsing changes a parser, so that it serves only to be looked at
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  for (const char* name : {"sample", "scaler", "round"}) {
-    std::string written;
+  for (const std::string name : {"sample", "scaler", "round"}) {
+    const auto read = [&](std::string_view toml) {
+      return roundoff::cli::config_arguments(shape.command(name), toml, "fuzz", {});
+    };
+    std::string first;
     try {
-      for (int pass = 0; pass < 3; ++pass) {
-        const roundoff::cli::Program program;
-        add_sample(*program.app);
-        CLI::App& command = *program.app->get_subcommand(name);
-        Strings arguments = {name};
-        const Strings settings = roundoff::cli::config_arguments(
-            command, pass == 0 ? text : std::string_view(written), "fuzz", {});
-        arguments.insert(arguments.end(), settings.begin(), settings.end());
-        if (command.get_name() == "round") arguments.insert(arguments.end(), {"--", "1"});
-        std::reverse(arguments.begin(), arguments.end());
-        try {
-          program.app->parse(arguments);
-        } catch (const CLI::ParseError&) {
-          if (pass == 0) break;
-          std::abort();  // what was written must be taken
-        }
-        const std::string resolved = roundoff::cli::resolved_config(command);
-        if (pass == 2 && resolved != written) std::abort();
-        written = resolved;
-      }
+      first = Parser().run(name, read(text));
     } catch (const roundoff::Error&) {
-      if (!written.empty()) std::abort();
+      continue;
+    } catch (const CLI::ParseError&) {
+      continue;
     }
+    const std::string second = Parser().run(name, read(first));  // what was written must be taken
+    if (Parser().run(name, read(second)) != second) std::abort();
   }
   return 0;
 }
