@@ -70,6 +70,40 @@ void forward(Unary op, const ConstView& x, const Out& y) {
   }
 }
 
+// relu moves 16-bit values or drops them, so it needs no conversion: patterns, as conversions to
+// fp32 and back would leave them (a NaN is quiet afterwards).
+class Relu16 {
+ public:
+  explicit Relu16(DType dtype)
+      : infinity_(dtype == DType::fp16 ? 0x7C00 : 0x7F80),
+        quiet_(dtype == DType::fp16 ? 0x0200 : 0x0040) {}
+
+  void forward(const ConstView& x, const View& y) const {
+    const auto* from = x.as<std::uint16_t>();
+    auto* to = y.as<std::uint16_t>();
+    const std::int64_t n = x.numel();
+    for (std::int64_t i = 0; i < n; ++i) to[i] = kept(from[i], from[i]);
+  }
+  void backward(const ConstView& saved, const ConstView& dy, const View& dx) const {
+    const auto* values = saved.as<std::uint16_t>();
+    const auto* from = dy.as<std::uint16_t>();
+    auto* to = dx.as<std::uint16_t>();
+    const std::int64_t n = saved.numel();
+    for (std::int64_t i = 0; i < n; ++i) to[i] = kept(values[i], from[i]);
+  }
+
+ private:
+  bool is_nan(std::uint16_t v) const { return (v & 0x7FFFU) > infinity_; }
+  // `from`, or 0 where v <= 0.
+  std::uint16_t kept(std::uint16_t v, std::uint16_t from) const {
+    const auto quiet = static_cast<std::uint16_t>(from | quiet_);
+    const std::uint16_t value = is_nan(from) ? quiet : from;
+    return static_cast<std::int16_t>(v) > 0 || is_nan(v) ? value : std::uint16_t{0};
+  }
+
+  std::uint16_t infinity_, quiet_;
+};
+
 template <class T>
 T gelu_slope(T x) {
   const T density =
@@ -114,6 +148,8 @@ void unary_forward(Ref, const UnaryParams& params, const ConstView& x, const Out
   if (!y.wanted) return;
   detail::check_floating(x, name(params.op), "x");
   detail::check_out(y, x.shape, name(params.op), "y");
+  if (params.op == Unary::relu && is_16bit(x.dtype) && y.view.dtype == x.dtype)
+    return Relu16(x.dtype).forward(x, y.view);
   detail::with_arithmetic(detail::wants_fp64(params.accumulator, x),
                           [&]<class T>(T) { forward<T>(params.op, x, y); });
 }
@@ -126,6 +162,9 @@ void unary_backward(Ref, const UnaryParams& params, const ConstView& saved, cons
   ROUNDOFF_CHECK(dy.shape == saved.shape, name(params.op), "dy has shape ", dy.shape, ", expected ",
                  saved.shape);
   detail::check_out(dx, saved.shape, name(params.op), "dx");
+  if (params.op == Unary::relu && is_16bit(dx.view.dtype) && saved.dtype == dx.view.dtype &&
+      dy.dtype == dx.view.dtype)
+    return Relu16(dx.view.dtype).backward(saved, dy, dx.view);
   detail::with_arithmetic(detail::wants_fp64(params.accumulator, saved, dy),
                           [&]<class T>(T) { backward<T>(params.op, saved, dy, dx); });
 }

@@ -224,3 +224,30 @@ TEST_CASE("fp64 accumulation computes in fp64 whatever the operands") {
   unary_forward(Ref{}, {.op = Unary::exp}, x, y.out());
   CHECK(std::abs(y[0] - std::exp(x[0])) > 4 * 0x1p-53);
 }
+
+TEST_CASE("relu of 16-bit patterns is what conversions to fp32 and back give, for every pattern") {
+  constexpr std::int64_t kPatterns = 1 << 16;
+  std::vector<std::uint16_t> x(kPatterns), dy(kPatterns), y(kPatterns), dx(kPatterns);
+  std::vector<float> wide(kPatterns);
+  std::mt19937 random(3);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<std::uint16_t>(i);
+    dy[i] = static_cast<std::uint16_t>(random());
+  }
+  const Shape shape{kPatterns};
+  const auto check = [&](DType dtype, const std::vector<std::uint16_t>& got) {
+    std::vector<std::uint16_t> want(kPatterns);
+    narrow(wide.data(), kPatterns, View{want.data(), dtype, shape}, 0);
+    CHECK(got == want);
+  };
+  for (const DType dtype : {DType::fp16, DType::bf16}) {
+    const ConstView values{x.data(), dtype, shape}, gradient{dy.data(), dtype, shape};
+    const View through_fp32{wide.data(), DType::fp32, shape};
+    unary_forward(Ref{}, {.op = Unary::relu}, values, View{y.data(), dtype, shape});
+    unary_forward(Ref{}, {.op = Unary::relu}, values, through_fp32);
+    check(dtype, y);
+    unary_backward(Ref{}, {.op = Unary::relu}, values, gradient, View{dx.data(), dtype, shape});
+    unary_backward(Ref{}, {.op = Unary::relu}, values, gradient, through_fp32);
+    check(dtype, dx);
+  }
+}
