@@ -1,5 +1,7 @@
 #include "kernels/gemm/product.h"
 
+#include "kernels/gemm/small.h"
+
 // g++ 12 takes its own "undefined" vector operands for variables that nobody initialised.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -191,6 +193,9 @@ void any_product(const Product<T>& p) {
   if (p.k == 0 || p.alpha == T{0}) {
     if (!p.accumulate) fill_zeros(p);
     return;
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    if (small_product_serves(p)) return small_product(p);
   }
 #if defined(ROUNDOFF_HAS_BLAS)
   // Below this many multiplications Eigen's lower overhead wins; above, the library's blocking.
