@@ -59,6 +59,7 @@ auto typed(F&& f) {
 Command add_demo(CLI::App& app);
 Command add_formats(CLI::App& app);
 Command add_info(CLI::App& app);
+Command add_op(CLI::App& app);
 Command add_round(CLI::App& app);
 Command add_scaler(CLI::App& app);
 Command add_train(CLI::App& app);

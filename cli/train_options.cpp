@@ -12,13 +12,6 @@ namespace roundoff::cli {
 
 namespace {
 
-Accumulator parse_accumulator(const std::string& text) {
-  for (const Accumulator accumulator : kAccumulators)
-    if (text == name(accumulator)) return accumulator;
-  throw UsageError(
-      concat("[train] --acc is '", text, "'; fp32, fp64, fp16, v100, a100 or h100 expected"));
-}
-
 // dynamic, off, or the value of a fixed scale.
 void set_scale(const std::string& text, TrainConfig& config) {
   if (text.empty()) return;
@@ -35,6 +28,14 @@ void set_scale(const std::string& text, TrainConfig& config) {
 }
 
 }  // namespace
+
+Accumulator parse_accumulator(std::string_view command, std::string_view flag,
+                              const std::string& text) {
+  for (const Accumulator accumulator : kAccumulators)
+    if (text == name(accumulator)) return accumulator;
+  throw UsageError(concat("[", command, "] ", flag, " is '", text,
+                          "'; fp32, fp64, fp16, v100, a100 or h100 expected"));
+}
 
 void add_train_options(CLI::App& command, TrainOptions& o) {
   const auto add = [&](const char* name, auto& variable, const char* description) {
@@ -114,7 +115,7 @@ TrainConfig train_config(const TrainOptions& o) {
     throw UsageError(concat("[train] --precision ", o.precision,
                             " trains without loss scaling; --scale dynamic does not go with it"));
   c.max_skips = o.max_skips;
-  c.accumulator = parse_accumulator(o.accumulator);
+  c.accumulator = parse_accumulator("train", "--acc", o.accumulator);
   if (o.weight_grad != "fp32" && o.weight_grad != "16bit")
     throw UsageError(
         concat("[train] --weight-grad is '", o.weight_grad, "'; fp32 or 16bit expected"));

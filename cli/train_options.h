@@ -46,6 +46,10 @@ struct TrainOptions {
 
 void add_train_options(CLI::App& command, TrainOptions& options);
 
+// fp32, fp64, fp16, v100, a100 or h100. Throws UsageError naming the command and the flag.
+Accumulator parse_accumulator(std::string_view command, std::string_view flag,
+                              const std::string& text);
+
 // Throws UsageError naming the flag, AbsentError for a device that is not there.
 TrainConfig train_config(const TrainOptions& options);
 

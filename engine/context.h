@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "engine/autocast.h"
 #include "engine/storage.h"
@@ -37,6 +38,9 @@ class Context {
   Accumulator accumulator = Accumulator::fp32;
   // GEMM and convolution round fp32 operands to tf32.
   bool tf32 = false;
+  // The floating dtype of every operation's first output, in place of the one that it has by
+  // itself: for a person who wants a 16-bit product in fp32, say, still with one rounding.
+  std::optional<DType> output_dtype;
   bool grad_enabled = true;
   // Dropout drops, BatchNorm normalises by the batch.
   bool training = true;

@@ -159,7 +159,8 @@ void Tape::run_backward(Context& context, bool retain) {
 
 Tensor& ForwardFrame::out(int i, const Shape& shape, DType dtype) {
   Tensor& t = out_[static_cast<std::size_t>(i)];
-  t = Tensor::empty(context_.allocator, shape, dtype, MemoryCategory::activations);
+  const DType held = i == 0 ? context_.output_dtype.value_or(dtype) : dtype;
+  t = Tensor::empty(context_.allocator, shape, held, MemoryCategory::activations);
   if (i >= outputs_) outputs_ = i + 1;
   return t;
 }

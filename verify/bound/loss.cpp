@@ -246,4 +246,12 @@ Bound bce_with_logits_backward(Reduction r, In x, In target, In dloss, const Ari
   return bound_of(oracle::bce_with_logits_backward(r, x, target, dloss), dx, a, BoundKind::derived);
 }
 
+Bound bce_with_logits_backward_target(Reduction r, In x, In dloss, const Arithmetic& a) {
+  const Tracker t(a);
+  std::vector<Tracked> dt;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    dt.push_back(seed_of(t, r, dloss, i, x.size()) * t.exact(-x[i]));
+  return bound_of(oracle::bce_with_logits_backward_target(r, x, dloss), dt, a, BoundKind::derived);
+}
+
 }  // namespace roundoff::bound

@@ -34,5 +34,8 @@ Bound mse_backward(oracle::Reduction r, oracle::In x, oracle::In target, oracle:
 Bound bce_with_logits(oracle::Reduction r, oracle::In x, oracle::In target, const Arithmetic& a);
 Bound bce_with_logits_backward(oracle::Reduction r, oracle::In x, oracle::In target,
                                oracle::In dloss, const Arithmetic& a);
+// With respect to the target: (seed / n) (-x).
+Bound bce_with_logits_backward_target(oracle::Reduction r, oracle::In x, oracle::In dloss,
+                                      const Arithmetic& a);
 
 }  // namespace roundoff::bound

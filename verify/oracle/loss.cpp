@@ -199,4 +199,9 @@ Values bce_with_logits_backward(Reduction reduction, In x, In target, In dloss) 
       });
 }
 
+Values bce_with_logits_backward_target(Reduction reduction, In x, In dloss) {
+  return elementwise_loss_backward("bce_with_logits oracle", reduction, x, x, dloss,
+                                   [](Real u, Real) { return -u; });
+}
+
 }  // namespace roundoff::oracle

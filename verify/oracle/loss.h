@@ -45,5 +45,7 @@ Values mse_backward(Reduction reduction, In x, In target, In dloss);  // with re
 // -t log sigmoid(x) - (1 - t) log(1 - sigmoid(x)) = max(x, 0) - x t + log(1 + exp(-|x|)), reduced.
 Values bce_with_logits(Reduction reduction, In x, In target);
 Values bce_with_logits_backward(Reduction reduction, In x, In target, In dloss);
+// With respect to the target: -x, times the seed.
+Values bce_with_logits_backward_target(Reduction reduction, In x, In dloss);
 
 }  // namespace roundoff::oracle
