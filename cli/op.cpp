@@ -540,6 +540,7 @@ void write_results(const Options& o, const Request& r, const Run& run, Context& 
 }
 
 int run(const Options& o, const CLI::App& command, Console& console) {
+  console.check(o.common);
   const Request r = read_request(o, console);
   if (!o.out.empty()) (void)Folder(o.out, o.overwrite, r);  // refused before anything is computed
   Context context;
