@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/command.h"
@@ -12,6 +11,7 @@
 #include "cli/console.h"
 #include "cli/environment.h"
 #include "cli/op_arrays.h"
+#include "cli/op_report.h"
 #include "cli/train_options.h"
 #include "engine/io/file.h"
 #include "engine/io/npy.h"
@@ -24,8 +24,6 @@ namespace roundoff::cli {
 namespace fs = std::filesystem;
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Options {
   CommonOptions common;
@@ -60,16 +58,6 @@ struct Request {
 
   const OpSignature& signature() const { return parameters.signature(); }
   std::string_view operation() const { return signature().name; }
-};
-
-// One array of the result: what it is, and how it was judged.
-struct Judged {
-  std::string name;
-  Tensor actual;             // in the person's layout
-  Tensor oracle, tolerance;  // fp64
-  std::string kind;
-  Comparison comparison;
-  double rms_ulp = 0, rms_rel = 0;
 };
 
 std::map<std::string, std::string> parse_parameters(const std::vector<std::string>& texts) {
@@ -343,178 +331,20 @@ std::vector<Judged> judge_compared(Context& context, const Request& r, const Run
   return judged;
 }
 
-// ---- the report
+// ---- the results on disk
 
-// "[1,2]": where an element stands; empty for an array of one.
-std::string position(std::int64_t index, const Shape& shape) {
-  std::string text;
-  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
-    text = std::to_string(index % shape[axis]) + (text.empty() ? "" : ",") + text;
-    index /= shape[axis];
-  }
-  return text.empty() ? "" : "[" + text + "]";
+std::vector<fs::path> files_of(const Request& r) {
+  std::vector<fs::path> files;
+  for (const auto* arrays : {&r.inputs, &r.compare})
+    for (const FileArray& a : *arrays) files.push_back(a.file);
+  if (r.grad) files.push_back(r.grad->file);
+  return files;
 }
-
-std::string worst_element(const Judged& j) {
-  return j.comparison.worst < 0 ? "" : position(j.comparison.worst, j.actual.shape());
-}
-
-Table report_table(const Request& r, const std::vector<Judged>& judged) {
-  constexpr auto kMeasured = Provenance::measured;
-  Table table(std::string(r.operation()) + " against the fp64 oracle",
-              {{"array"},
-               {"dtype"},
-               {"max_abs", kMeasured, 3},
-               {"max_rel", kMeasured, 3},
-               {"max_ulp", kMeasured, 3},
-               {"rms", kMeasured, 3},
-               {"rms_rel", kMeasured, 3},
-               {"rms_ulp", kMeasured, 3},
-               {"worst"},
-               {"bound", Provenance::modelled, 3},
-               {"bound_kind"},
-               {"bound_ratio", kMeasured, 3},
-               {"holds"}});
-  for (const Judged& j : judged) {
-    const Comparison& c = j.comparison;
-    table.add_row({j.name, std::string(name(j.actual.dtype())), c.max_abs, c.max_rel, c.max_ulp,
-                   c.rms, j.rms_rel, j.rms_ulp, worst_element(j),
-                   c.worst < 0 ? Cell() : Cell(c.worst_tolerance), j.kind, c.bound_ratio, c.holds});
-  }
-  table.add_note(
-      "worst: the element closest to its bound, or farthest beyond it; bound: the bound there; "
-      "bound_ratio: error over bound there, at most 1 where it holds");
-  return table;
-}
-
-void put_number(Json& object, const std::string& key, double value) {
-  if (std::isfinite(value)) {
-    object[key] = value;
-    return;
-  }
-  object[key] = nullptr;
-  object[key + "_class"] = shortest(value);
-}
-
-std::string report_json(const std::vector<Judged>& judged) {
-  Json report = Json::object();
-  for (const Judged& j : judged) {
-    const Comparison& c = j.comparison;
-    Json a;
-    a["dtype"] = std::string(name(j.actual.dtype()));
-    a["shape"] = std::vector<std::int64_t>(j.actual.shape().extents().begin(),
-                                           j.actual.shape().extents().end());
-    put_number(a, "max_abs", c.max_abs);
-    put_number(a, "max_rel", c.max_rel);
-    put_number(a, "max_ulp", c.max_ulp);
-    put_number(a, "rms", c.rms);
-    put_number(a, "rms_rel", j.rms_rel);
-    put_number(a, "rms_ulp", j.rms_ulp);
-    put_number(a, "bound_ratio", c.bound_ratio);
-    a["bound_kind"] = j.kind;
-    a["holds"] = c.holds;
-    if (c.worst >= 0) {
-      Json worst;
-      worst["index"] = c.worst;
-      put_number(worst, "value", c.worst_actual);
-      put_number(worst, "oracle", c.worst_reference);
-      put_number(worst, "bound", c.worst_tolerance);
-      a["worst"] = std::move(worst);
-    }
-    a["provenance"] = {{"errors", "measured"}, {"bound", "modelled"}, {"bound_ratio", "measured"}};
-    report[j.name] = std::move(a);
-  }
-  return report.dump(2) + "\n";
-}
-
-std::string status_json(const Run& run) {
-  Json status;
-  status["found_inf"] = run.found_inf;
-  for (const auto& [name, tensor] : run.arrays)
-    if (name == "norm" || name == "clip") put_number(status, name, tensor.item());
-  status["provenance"] = "measured";
-  return status.dump(2) + "\n";
-}
-
-// ---- the folder
-
-// Its names in an earlier run's report; whatever else lies in the folder is not ours.
-std::vector<std::string> earlier_names(const fs::path& out) {
-  std::vector<std::string> names;
-  std::error_code error;
-  if (!fs::exists(out / "report.json", error)) return names;
-  const Bytes bytes = read_file(out / "report.json", std::uint64_t{1} << 20);
-  const Json report =
-      Json::parse(reinterpret_cast<const char*>(bytes.data()),
-                  reinterpret_cast<const char*>(bytes.data()) + bytes.size(), nullptr, false);
-  if (!report.is_object()) return names;
-  for (const auto& [key, value] : report.items()) {
-    const bool word = !key.empty() && std::all_of(key.begin(), key.end(), [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-    });
-    if (word) names.push_back(key);
-  }
-  return names;
-}
-
-class Folder {
- public:
-  Folder(const fs::path& out, bool overwrite, const Request& r) : out_(out) {
-    std::error_code error;
-    const fs::file_status status = fs::status(out, error);
-    if (fs::exists(status) && !fs::is_directory(status))
-      throw UsageError(concat("[op] --out ", out.string(), " exists and is not a folder"));
-    if (fs::exists(status) && !overwrite && !fs::is_empty(out, error))
-      throw UsageError(
-          concat("[op] --out ", out.string(), " exists; --overwrite replaces the results in it"));
-    for (const auto* arrays : {&r.inputs, &r.compare})
-      for (const FileArray& a : *arrays) add_input(a.file);
-    if (r.grad) add_input(r.grad->file);
-  }
-
-  // Writes nothing where a result would replace a file that this run has read.
-  void check(const std::vector<std::string>& files) const {
-    for (const std::string& file : files)
-      if (is_input(out_ / file))
-        throw UsageError(concat("[op] --out ", out_.string(), ": ", file,
-                                " is one of this run's own inputs and would be replaced"));
-  }
-  void open() const {
-    std::error_code error;
-    fs::create_directories(out_, error);
-    if (error) fail_file("op", out_.string(), "the folder cannot be made: ", error.message());
-    std::vector<std::string> old{"report.json", "status.json"};
-    for (const std::string& name : earlier_names(out_))
-      for (const char* end : {".npy", ".oracle.npy", ".bound.npy"}) old.push_back(name + end);
-    for (const std::string& file : old)
-      if (!is_input(out_ / file)) fs::remove(out_ / file, error);
-  }
-  std::vector<SourceFile> sources() const {
-    std::vector<SourceFile> files;
-    for (const fs::path& file : inputs_)
-      files.push_back({file.filename().string(), sha256_of_file(file)});
-    return files;
-  }
-
- private:
-  void add_input(const fs::path& file) {
-    if (!is_input(file)) inputs_.push_back(file);
-  }
-  bool is_input(const fs::path& file) const {
-    return std::any_of(inputs_.begin(), inputs_.end(), [&](const fs::path& input) {
-      std::error_code error;
-      return file == input || fs::equivalent(file, input, error);
-    });
-  }
-
-  fs::path out_;
-  std::vector<fs::path> inputs_;
-};
 
 void write_results(const Options& o, const Request& r, const Run& run, Context& context,
                    const std::vector<Judged>& judged, const CLI::App& command, Console& console) {
   const fs::path out = o.out;
-  const Folder folder(out, o.overwrite, r);
+  const ResultFolder folder(out, o.overwrite, files_of(r));
   const auto is_array = [](const std::string& name) { return name != "norm" && name != "clip"; };
   std::vector<std::pair<std::string, Tensor>> files;
   for (const auto& [name, tensor] : run.arrays)
@@ -534,7 +364,15 @@ void write_results(const Options& o, const Request& r, const Run& run, Context& 
                         resolved_config(command, {"overwrite", "quiet", "json", "csv"}));
   write_file_atomically(out / "environment.json", environment);
   for (const auto& [file, tensor] : files) write_npy(out / file, ConstView(tensor.view()));
-  if (r.signature().numbered()) write_file_atomically(out / "status.json", status_json(run));
+  if (r.signature().numbered()) {
+    const auto value = [&](const char* name) {
+      return std::find_if(run.arrays.begin(), run.arrays.end(),
+                          [&](const auto& array) { return array.first == name; })
+          ->second.item();
+    };
+    write_file_atomically(out / "status.json",
+                          status_json(run.found_inf, value("norm"), value("clip")));
+  }
   write_file_atomically(out / "report.json", report_json(judged));
   console.note(concat("the results lie in ", out.string()));
 }
@@ -542,7 +380,8 @@ void write_results(const Options& o, const Request& r, const Run& run, Context& 
 int run(const Options& o, const CLI::App& command, Console& console) {
   console.check(o.common);
   const Request r = read_request(o, console);
-  if (!o.out.empty()) (void)Folder(o.out, o.overwrite, r);  // refused before anything is computed
+  if (!o.out.empty())
+    (void)ResultFolder(o.out, o.overwrite, files_of(r));  // refused before anything is computed
   Context context;
   const Run done = run_operation(context, r);
   const std::vector<Judged> judged =
@@ -551,7 +390,7 @@ int run(const Options& o, const CLI::App& command, Console& console) {
     console.note("without --out no array is kept");
   else
     write_results(o, r, done, context, judged, command, console);
-  console.emit(report_table(r, judged), o.common);
+  console.emit(report_table(r.operation(), judged), o.common);
   bool holds = true;
   for (const Judged& j : judged) {
     holds = holds && j.comparison.holds;
