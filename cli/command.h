@@ -8,7 +8,7 @@
 
 #include "kernels/base/check.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's
 class App;
 }
 
@@ -17,14 +17,12 @@ namespace roundoff::cli {
 class Console;
 
 // Exit statuses that scripts rely on.
-enum Status : int {
-  kDone = 0,
-  kNotHeld = 1,        // a check, comparison or study did not hold
-  kUsage = 2,          // wrong usage
-  kFailed = 3,         // bad input, or a failure at run time
-  kAbsent = 77,        // skipped: a GPU or a data set is absent
-  kInterrupted = 130,  // after Ctrl-C
-};
+inline constexpr int kDone = 0;
+inline constexpr int kNotHeld = 1;        // a check, comparison or study did not hold
+inline constexpr int kUsage = 2;          // wrong usage
+inline constexpr int kFailed = 3;         // bad input, or a failure at run time
+inline constexpr int kAbsent = 77;        // skipped: a GPU or a data set is absent
+inline constexpr int kInterrupted = 130;  // after Ctrl-C
 
 // Owns, in `run`, the variables that its options write to: keep it while the App parses.
 struct Command {

@@ -26,7 +26,7 @@ Terminal detect_terminal(int descriptor) {
 
 std::string format_duration(double seconds) {
   if (!(seconds >= 0) || seconds > 360000.0 * 1000) return "?";
-  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
   char text[32];
   const auto h = static_cast<int>(whole / 3600);
   const auto m = static_cast<int>(whole / 60 % 60);

@@ -212,16 +212,14 @@ class Reader {
         if (n >= 3) return;
       } else if (c == '\n' && !several_lines) {
         break;
-      } else if (quote == '\'') {
-        copy();
-      } else if (c == '\\') {
+      } else if (quote == '"' && c == '\\') {
         if (static_cast<unsigned char>(peek(1)) >= 0x80) refuse("no escape is like this");
         copy();
         if (!done()) copy();
-      } else if (static_cast<unsigned char>(c) < 0x80) {
-        copy();
-      } else {
+      } else if (quote == '"' && static_cast<unsigned char>(c) >= 0x80) {
         escape(take());
+      } else {
+        copy();
       }
     }
     refuse("text without its closing quote");
