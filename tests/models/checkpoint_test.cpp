@@ -18,20 +18,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-class Folder {
- public:
-  explicit Folder(const char* name)
-      : path_(fs::temp_directory_path() / concat("roundoff-", name, "-", ::getpid())) {
-    fs::remove_all(path_);
-    fs::create_directories(path_);
-  }
-  ~Folder() { fs::remove_all(path_); }
-  fs::path operator/(const char* file) const { return path_ / file; }
-
- private:
-  fs::path path_;
-};
-
 TrainConfig config(Precision precision, const char* model = "convnet") {
   TrainConfig c;
   c.model.model = model;
@@ -72,7 +58,7 @@ std::vector<std::byte> state(Trainer& trainer) {
 TEST_CASE(
     "case 126 [CKPT] resume equals an uninterrupted run, an overflow before the save included") {
   const Dataset data = small_dataset();
-  const Folder folder("resume");
+  const TestFolder folder("resume");
   for (const Precision precision :
        {Precision::fp32, Precision::fp16, Precision::bf16, Precision::pure_bf16}) {
     Trainer whole(config(precision), data);
@@ -96,7 +82,7 @@ TEST_CASE(
 
 TEST_CASE("case 123 [CKPT] scaler state is complete") {
   const Dataset data = small_dataset();
-  const Folder folder("scaler");
+  const TestFolder folder("scaler");
   TrainConfig c = config(Precision::fp16, "mlp");
   c.scaler = {.init_scale = 32768, .growth_interval = 2000};
   Trainer trainer(c, data);
@@ -116,7 +102,7 @@ TEST_CASE("case 123 [CKPT] scaler state is complete") {
 
 TEST_CASE("case 124 [CKPT] optimizer state keeps its dtype") {
   const Dataset data = small_dataset();
-  const Folder folder("moments");
+  const TestFolder folder("moments");
   Trainer trainer(config(Precision::bf16, "mlp"), data);
   auto* m = trainer.optimizer().first_moment().data<float>();
   m[0] = std::bit_cast<float>(0x3DCCCCCDU);
@@ -132,7 +118,7 @@ TEST_CASE("case 124 [CKPT] optimizer state keeps its dtype") {
 
 TEST_CASE("case 127 [CKPT] a truncated or changed file is refused and changes nothing") {
   const Dataset data = small_dataset();
-  const Folder folder("damaged");
+  const TestFolder folder("damaged");
   Trainer trainer(config(Precision::fp16, "mlp"), data);
   for (int i = 0; i < 3; ++i) trainer.step();
   const fs::path path = folder / "c.safetensors";
@@ -161,7 +147,7 @@ TEST_CASE("case 127 [CKPT] a truncated or changed file is refused and changes no
 
 TEST_CASE("a checkpoint of another run is refused by name of what differs") {
   const Dataset data = small_dataset();
-  const Folder folder("identity");
+  const TestFolder folder("identity");
   const fs::path path = folder / "c.safetensors";
   Trainer trainer(config(Precision::fp32, "mlp"), data);
   save_checkpoint(path, trainer, {});
@@ -193,7 +179,7 @@ TEST_CASE("a checkpoint of another run is refused by name of what differs") {
 
 TEST_CASE("weights alone go into a model of the same shape") {
   const Dataset data = small_dataset();
-  const Folder folder("weights");
+  const TestFolder folder("weights");
   const fs::path path = folder / "c.safetensors";
   Trainer trainer(config(Precision::bf16), data);
   trainer.step();

@@ -1,7 +1,10 @@
 // What tests of models and runs share.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <vector>
@@ -14,8 +17,6 @@
 
 namespace roundoff::test {
 
-// y = w x with one weight, trained by squared error through a custom backward seed: the textbook's
-// example. Declared as a model so that arenas, optimizers and scalers meet it like any other.
 inline std::vector<double> normal_values(std::int64_t n, unsigned seed) {
   std::mt19937 generator(seed);
   std::normal_distribution<double> normal;
@@ -54,6 +55,23 @@ inline Dataset small_dataset(std::int64_t n = 60, std::int64_t classes = 3, std:
   return make_dataset("small", std::move(train), std::move(test), classes);
 }
 
+// A folder of its own that goes away at the end.
+class TestFolder {
+ public:
+  explicit TestFolder(const char* name)
+      : path(std::filesystem::temp_directory_path() / concat("roundoff-", name, "-", ::getpid())) {
+    std::filesystem::remove_all(path);
+    std::filesystem::create_directories(path);
+  }
+  ~TestFolder() { std::filesystem::remove_all(path); }
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+  std::filesystem::path operator/(const char* file) const { return path / file; }
+
+  const std::filesystem::path path;
+};
+
+// A model with its context and optimizer, without a trainer around them.
 struct Net {
   Context context;
   std::unique_ptr<Model> model;

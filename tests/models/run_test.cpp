@@ -20,17 +20,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-class Folder {
- public:
-  explicit Folder(const char* name)
-      : path(fs::temp_directory_path() / concat("roundoff-run-", name, "-", ::getpid())) {
-    fs::remove_all(path);
-    fs::create_directories(path);
-  }
-  ~Folder() { fs::remove_all(path); }
-  const fs::path path;
-};
-
 TrainConfig config(Precision precision) {
   TrainConfig c;
   c.model = {.model = "mlp", .hidden = {16}};
@@ -59,7 +48,7 @@ TEST_CASE("a run learns, and writes what it promises") {
   const Dataset data = small_dataset(90);
   for (const Precision precision :
        {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16}) {
-    const Folder folder("learns");
+    const TestFolder folder("learns");
     const RunSummary summary = run_training(config(precision), data, {.out = folder.path});
     CHECK(summary.steps == 27);
     CHECK(summary.updates + summary.skipped == summary.steps);
@@ -85,8 +74,8 @@ TEST_CASE("a run learns, and writes what it promises") {
 
 TEST_CASE("an interrupted and resumed run writes the same metrics and weights") {
   const Dataset data = small_dataset(90);
-  const Folder whole("whole");
-  const Folder parts("parts");
+  const TestFolder whole("whole");
+  const TestFolder parts("parts");
   const RunSummary expected = run_training(config(Precision::fp16), data, {.out = whole.path});
   int windows = 0;
   RunHooks hooks;
@@ -105,8 +94,8 @@ TEST_CASE("an interrupted and resumed run writes the same metrics and weights") 
 
 TEST_CASE("steps end a run early, and more steps go on from there") {
   const Dataset data = small_dataset(90);
-  const Folder whole("steps-whole");
-  const Folder parts("steps-parts");
+  const TestFolder whole("steps-whole");
+  const TestFolder parts("steps-parts");
   TrainConfig c = config(Precision::bf16);
   c.schedule.kind = ScheduleSettings::Kind::cosine;
   c.steps = 12;
@@ -154,7 +143,7 @@ TEST_CASE("amp-check: stop is the default, fallback trains in fp32 and says so")
   std::string warning;
   RunHooks hooks;
   hooks.warning = [&](std::string_view text) { warning += text; };
-  const Folder folder("fallback");
+  const TestFolder folder("fallback");
   TrainConfig c = config(Precision::fp16);
   c.steps = 3;
   const RunSummary summary =
@@ -201,7 +190,7 @@ TEST_CASE("case 107 [ACCUM] the last incomplete window is an update of its own")
   c.micro_batch = 10;
   c.accumulate = 4;
   c.epochs = 1;
-  const Folder folder("short");
+  const TestFolder folder("short");
   CHECK(run_training(c, data, {.out = folder.path}).updates == 3);
   const auto metrics = lines(folder.path / "metrics.jsonl");
   CHECK(nlohmann::json::parse(metrics.back())["valid_count"] == 10);
@@ -212,8 +201,8 @@ TEST_CASE(
   const Dataset data = small_dataset(90);
   // Rates at which the validation loss falls and rises again.
   for (const double lr : {1e-2, 0.1, 0.3}) {
-    const Folder whole("best-whole");
-    const Folder parts("best-parts");
+    const TestFolder whole("best-whole");
+    const TestFolder parts("best-parts");
     TrainConfig c = config(Precision::fp32);
     c.schedule.lr = lr;
     c.steps = 27;
@@ -261,7 +250,7 @@ TEST_CASE("a collapse writes the window that it ended with, saves, and throws") 
   TrainConfig c = config(Precision::fp16);
   c.max_skips = 3;
   c.scaler.init_scale = 0x1p126;
-  const Folder folder("collapse");
+  const TestFolder folder("collapse");
   CHECK_THROWS_AS(run_training(c, data, {.out = folder.path, .amp_check = AmpCheck::off}),
                   ScaleCollapse);
   CHECK(lines(folder.path / "metrics.jsonl").size() == 3);
@@ -272,7 +261,7 @@ TEST_CASE("a collapse writes the window that it ended with, saves, and throws") 
 
 TEST_CASE("an early-stopped run that is resumed stays stopped") {
   const Dataset data = small_dataset(90);
-  const Folder folder("stopped");
+  const TestFolder folder("stopped");
   TrainConfig c = config(Precision::fp32);
   c.epochs = 50;
   c.schedule.lr = 0.3;
@@ -290,7 +279,7 @@ TEST_CASE("what a resumed run needs is looked at before it trains") {
   TrainConfig c = config(Precision::fp32);
   c.epochs = 1;
   const auto refused = [&](auto&& damage) {
-    const Folder folder("damage");
+    const TestFolder folder("damage");
     run_training(c, data, {.out = folder.path});
     damage(folder.path);
     TrainConfig more = c;
@@ -310,7 +299,7 @@ TEST_CASE("what a resumed run needs is looked at before it trains") {
 
 TEST_CASE("a folder takes one run at a time") {
   const Dataset data = small_dataset(90);
-  const Folder folder("lock");
+  const TestFolder folder("lock");
   RunHooks hooks;
   bool refused = false;
   hooks.on_step = [&](const Trainer&, const StepResult&) {
@@ -328,7 +317,7 @@ TEST_CASE("a folder takes one run at a time") {
 TEST_CASE(
     "a schedule that is stretched on resume says so, and fewer windows than done are refused") {
   const Dataset data = small_dataset(90);
-  const Folder folder("stretch");
+  const TestFolder folder("stretch");
   TrainConfig c = config(Precision::fp32);
   c.schedule.kind = ScheduleSettings::Kind::cosine;
   c.epochs = 1;
