@@ -107,7 +107,7 @@ int serve() {
   std::string model, precision;
   double seconds = 0;
   while (std::cin >> model >> precision >> seconds) {
-    const std::string name = model + ' ' + precision;
+    const std::string name = concat(model, ' ', precision);
     auto found = steps.find(name);
     if (found == steps.end())
       found = steps.try_emplace(name, model, parse_precision(precision)).first;

@@ -1,5 +1,5 @@
-// Every operation, once: its name and how autocast treats its inputs. This is the table that the
-// documentation and `roundoff info` show. ops/run.h adds how a name is run on named arrays.
+// Every operation, once: its name and how autocast treats its inputs, the one table that autocast
+// reads. ops/run.h adds how a name is run on named arrays.
 #pragma once
 
 #include <string_view>
