@@ -128,6 +128,9 @@ class Run {
     RunSummary summary;
     summary.stopped_early = stops_early();
     const std::int64_t windows = trainer_->windows_per_epoch();
+    nothing_left_ = settings_.resume && (trainer_->done() || summary.stopped_early);
+    // A checkpoint from inside an epoch comes before the evaluation that its run ended with.
+    if (nothing_left_ && trainer_->steps_done() % windows != 0) end_epoch(false);
     while (!trainer_->done() && !summary.stopped_early) {
       step(metrics);
       const bool epoch_ends = trainer_->steps_done() % windows == 0;
@@ -386,8 +389,13 @@ class Run {
     restore_best();
     summary.validation = trainer_->evaluate(data_.validation);
     summary.test = trainer_->evaluate(data_.test);
-    if (!settings_.out.empty())
-      write_file_atomically(settings_.out / "summary.json", summary_json(summary));
+    const std::filesystem::path file = settings_.out / "summary.json";
+    // That of the run which did the work knows its memory, too.
+    if (nothing_left_ && std::filesystem::exists(file)) {
+      say(hooks_.note, "the run is complete: nothing was trained, its summary stays");
+    } else if (!settings_.out.empty()) {
+      write_file_atomically(file, summary_json(summary));
+    }
   }
 
   Precision requested_;
@@ -397,7 +405,8 @@ class Run {
   std::unique_ptr<Trainer> trainer_;
   CheckpointNotes notes_;
   Trainer::FirstGradient first_;
-  MemoryStats memory_;  // peaks of training steps alone
+  bool nothing_left_ = false;  // of a run that is resumed
+  MemoryStats memory_;         // peaks of training steps alone
   std::vector<std::byte> best_;
   std::vector<std::vector<std::byte>> best_buffers_;
 };

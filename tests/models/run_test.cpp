@@ -348,3 +348,23 @@ TEST_CASE("settings that contradict each other are refused before anything runs"
   c.accumulator = Accumulator::v100;
   CHECK_NOTHROW(validate(c));
 }
+
+TEST_CASE("resuming a complete run leaves its summary alone") {
+  const Dataset data = small_dataset(90);
+  const TestFolder folder("complete");
+  TrainConfig c = config(Precision::fp32);
+  for (const std::int64_t steps : {5, 9}) {  // inside an epoch, at its end
+    c.steps = steps;
+    const RunSummary first = run_training(c, data, {.out = folder.path, .resume = steps != 5});
+    const std::string before = text(folder.path / "summary.json");
+    std::string warnings;
+    RunHooks hooks;
+    hooks.warning = [&](std::string_view w) { warnings += w; };
+    const RunSummary again = run_training(c, data, {.out = folder.path, .resume = true}, hooks);
+    CHECK(warnings.empty());
+    CHECK(text(folder.path / "summary.json") == before);
+    CHECK(again.train_loss == first.train_loss);
+    CHECK(again.best_epoch == first.best_epoch);
+    CHECK(again.test.loss == first.test.loss);
+  }
+}

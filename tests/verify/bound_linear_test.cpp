@@ -250,3 +250,15 @@ TEST_CASE("convolution: plain fp32 loops stay within the bounds of all four sums
   check(dw, DType::fp32, bound::conv2d_wgrad(p, x, dy, {}));
   check(db, DType::fp32, bound::conv2d_bias_grad(p, dy, {}));
 }
+
+TEST_CASE("where the accumulator may overflow on the way the bound promises nothing") {
+  const std::vector<double> a{300, 300};
+  const std::vector<double> b{300, -299};
+  MatmulParams p;
+  p.m = p.n = 1;
+  p.k = 2;
+  Arithmetic narrow;
+  narrow.accumulator = kFp16;
+  CHECK(std::isinf(bound::matmul(p, a, b, {}, narrow).tolerance[0]));
+  CHECK(bound::matmul(p, a, b, {}, {}).tolerance[0] < 1);
+}

@@ -142,3 +142,12 @@ TEST_CASE("embedding oracle: rows and their gradients, repeated rows added") {
   CHECK_THROWS_AS(oracle::embedding(3, 2, table, std::vector<std::int64_t>{3}), Error);
   CHECK_THROWS_AS(oracle::embedding(3, 2, table, std::vector<std::int64_t>{-1}), Error);
 }
+
+TEST_CASE("gelu at infinity has its limits, not NaN") {
+  const std::vector<double> x{-kInf, kInf};
+  const std::vector<double> one{1, 1};
+  for (const Unary f : {Unary::gelu, Unary::gelu_tanh}) {
+    CHECK(oracle::unary(f, x) == Values{0, kInf});
+    CHECK(oracle::unary_backward(f, x, one) == Values{0, 1});
+  }
+}

@@ -46,6 +46,10 @@ double rounded_tolerance(long double value, long double error, const Format& out
                              0x1p-53L * size);
 }
 
+double unless_overflow(double error, double magnitude, const Arithmetic& a) {
+  return magnitude + error < a.accumulator.max_finite() ? error : INFINITY;
+}
+
 Bound accumulated(const Bound& bound, std::span<const double> before, const Format& output) {
   ROUNDOFF_CHECK(before.size() == bound.reference.size(), "accumulated bound", "before has ",
                  before.size(), " values, ", bound.reference.size(), " expected");

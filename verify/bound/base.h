@@ -93,6 +93,10 @@ double sum_factor(const Arithmetic& a, std::int64_t terms, double extra = 0);
 // holds. Covers the oracle's own rounding to fp64 (2^-53 |value|) for fp64 outputs.
 double rounded_tolerance(long double value, long double error, const Format& output);
 
+// `error`, or infinity where a sum of terms of this total magnitude may overflow the accumulator in
+// some order of summation: a partial sum is at most the magnitude and its error.
+double unless_overflow(double error, double magnitude, const Arithmetic& a);
+
 // A running sum in place of a new one: an accumulating output holds `before` and gets the result
 // added, with one more rounding in the output's format.
 Bound accumulated(const Bound& bound, std::span<const double> before, const Format& output);

@@ -61,7 +61,8 @@ Bound products(std::vector<double> reference, std::span<const double> magnitude,
   for (std::size_t i = 0; i < magnitude.size(); ++i) {
     if (!std::isfinite(bound.reference[i])) continue;
     const double error = magnitude[i] == 0 ? 0 : g * magnitude[i] + underflow;
-    bound.tolerance[i] = rounded_tolerance(bound.reference[i], error, a.output);
+    bound.tolerance[i] =
+        rounded_tolerance(bound.reference[i], unless_overflow(error, magnitude[i], a), a.output);
   }
   return bound;
 }

@@ -53,6 +53,11 @@ Bound reduce(Reduce f, In x, const Shape& shape, std::span<const std::int64_t> a
     for (std::size_t g = 0; g < error.size(); ++g) {
       const double extra = f == Reduce::mean && sizes[g] != 1 ? 1 : 0;
       error[g] = sum_error(a, sizes[g], extra) * magnitude[g] + extra * a.underflow();
+      // A mean that fits has to come out whatever its sum is, in fp32 and fp64; the narrow
+      // accumulators have no wider type to fall back to.
+      const bool narrow = a.accumulator.max_finite() < kFp32.max_finite();
+      const double terms = f == Reduce::mean ? static_cast<double>(sizes[g]) : 1;
+      if (f == Reduce::sum || narrow) error[g] = unless_overflow(error[g], terms * magnitude[g], a);
     }
   } else if (f == Reduce::norm) {
     for (std::size_t g = 0; g < error.size(); ++g)

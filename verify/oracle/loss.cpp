@@ -187,7 +187,9 @@ Values mse_backward(Reduction reduction, In x, In target, In dloss) {
 
 Values bce_with_logits(Reduction reduction, In x, In target) {
   return elementwise_loss("bce_with_logits oracle", reduction, x, target, [](Real u, Real t) {
-    return (u > 0 ? u : 0) - u * t + std::log1p(std::exp(-std::abs(u)));
+    // max(u, 0) - u t, so formed that an infinite logit on the right side costs nothing.
+    const Real linear = u > 0 ? (t == 1 ? 0 : u * (1 - t)) : (t == 0 ? 0 : -u * t);
+    return linear + std::log1p(std::exp(-std::abs(u)));
   });
 }
 

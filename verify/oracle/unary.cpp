@@ -25,8 +25,10 @@ Real value(Unary f, Real x) {
     case Unary::relu:
       return x < 0 ? 0 : x;
     case Unary::gelu:
+      if (std::isinf(x)) return x < 0 ? 0 : x;  // the limits
       return x * normal_cdf(x);
     case Unary::gelu_tanh:
+      if (std::isinf(x)) return x < 0 ? 0 : x;
       return x * sigmoid(2 * gelu_tanh_argument(x));
     case Unary::tanh:
       return std::tanh(x);
@@ -45,8 +47,10 @@ Real derivative(Unary f, Real x) {
     case Unary::relu:
       return x <= 0 ? 0 : 1;
     case Unary::gelu:
+      if (std::isinf(x)) return x < 0 ? 0 : 1;
       return normal_cdf(x) + x * normal_pdf(x);
     case Unary::gelu_tanh: {
+      if (std::isinf(x)) return x < 0 ? 0 : 1;
       const Real t = 2 * gelu_tanh_argument(x);
       const Real dt = 2 * kSqrt2 * kInvSqrtPi * (1 + 3 * kCubic * x * x);
       return sigmoid(t) + x * sigmoid(t) * sigmoid(-t) * dt;
