@@ -2,6 +2,9 @@
 // operation edits no central interface.
 #pragma once
 
+#include <concepts>
+#include <cstdint>
+
 // A function that both compilers may put on a device.
 #if defined(__CUDACC__)
 #define ROUNDOFF_HD __host__ __device__
@@ -15,12 +18,42 @@
 
 namespace roundoff {
 
+// A queue of work on a device, as a plain handle that kernels' launchers take: a simulated stream
+// (kernels/simt/emulator) or a CUstream. Null is the device's default stream.
+struct StreamRef {
+  void* handle = nullptr;
+};
+
+// Where kernels report bad data that only they can see, in the memory of their device: the first
+// report stands. The host reads it with the step's other results.
+struct DeviceErrors {
+  std::int32_t code = 0;    // a DeviceError; 0: none
+  std::int32_t detail = 0;  // of the code: which operand or class
+  std::int64_t where = 0;   // index of the element or row
+  std::int64_t value = 0;   // what stood there
+};
+
 // The Eigen reference path on the host.
 struct Ref {};
 // The CUDA kernels on the host SIMT emulator.
-struct Sim {};
+struct Sim {
+  StreamRef stream = {};
+  DeviceErrors* errors = nullptr;
+};
+// The same, instrumented: every access is seen by the emulator's sanitizer and profiler.
+struct Checked {
+  StreamRef stream = {};
+  DeviceErrors* errors = nullptr;
+};
 // The CUDA kernels on a GPU.
-struct Cuda {};
+struct Cuda {
+  StreamRef stream = {};
+  DeviceErrors* errors = nullptr;
+};
+
+// A target whose operands lie in a device's memory.
+template <class T>
+concept DeviceTarget = std::same_as<T, Sim> || std::same_as<T, Checked> || std::same_as<T, Cuda>;
 
 enum class Device : unsigned char { cpu, sim, cuda };
 
