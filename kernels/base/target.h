@@ -27,8 +27,8 @@ struct StreamRef {
 // Where kernels report bad data that only they can see, in the memory of their device: the first
 // report stands. The host reads it with the step's other results.
 struct DeviceErrors {
-  std::int32_t code = 0;    // a DeviceError; 0: none
-  std::int32_t detail = 0;  // of the code: which operand or class
+  std::int32_t code = 0;    // a DeviceError (kernels/base/device_error.h); 0: none
+  std::int32_t detail = 0;  // what the code says of it
   std::int64_t where = 0;   // index of the element or row
   std::int64_t value = 0;   // what stood there
 };

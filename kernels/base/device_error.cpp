@@ -1,0 +1,31 @@
+#include "kernels/base/device_error.h"
+
+#include <bit>
+
+namespace roundoff {
+
+std::string describe(const DeviceErrors& r) {
+  switch (static_cast<DeviceError>(r.code)) {
+    case DeviceError::none:
+      return "no error";
+    case DeviceError::cross_entropy_label:
+      return concat("[cross_entropy] row ", r.where, " has label ", r.value, ", expected 0 to ",
+                    r.detail - 1, " or ignore_index");
+    case DeviceError::cross_entropy_weight:
+      return concat("[cross_entropy] weight of class ", r.where, " is ",
+                    std::bit_cast<double>(r.value), ", expected a finite number, at least 0");
+    case DeviceError::embedding_index:
+      return concat("[embedding] index ", r.value, " at position ", r.where, ", expected 0 to ",
+                    r.detail - 1);
+    case DeviceError::embedding_backward_index:
+      return concat("[embedding_backward] index ", r.value, " at position ", r.where,
+                    ", expected 0 to ", r.detail - 1);
+  }
+  return concat("[device] a kernel reported an unknown error ", r.code, " at ", r.where, ", value ",
+                r.value);
+}
+
+DeviceDataError::DeviceDataError(const DeviceErrors& report)
+    : Error(describe(report)), report_(report) {}
+
+}  // namespace roundoff
