@@ -70,6 +70,8 @@ struct Pool {
   std::array<Block*, kClasses> free{};
   MemoryStats stats;
   std::string_view node = "";
+  AllocationObserver* observer = nullptr;
+  std::size_t margin = 0;
   std::int64_t live = 0;
   bool orphaned = false;
 
@@ -88,19 +90,24 @@ struct Pool {
 namespace {
 void destroy(Block* block) {
   ASAN_UNPOISON_MEMORY_REGION(block->data, block->capacity);
-  ::operator delete[](block->data, std::align_val_t{kAlignment});
+  ::operator delete[](block->base, std::align_val_t{kAlignment});
   delete block;
+}
+
+Allocation described(const Block& block) {
+  return {block.data, block.bytes, block.capacity, block.category, block.pool->node};
 }
 }  // namespace
 
 void release(Block* block) {
   Pool* pool = block->pool;
+  if (pool->observer != nullptr) pool->observer->released(described(*block));
   pool->account(block->category, -static_cast<std::int64_t>(block->bytes));
   --pool->live;
   if (!pool->orphaned) {
     block->next_free = pool->free[block->size_class];
     pool->free[block->size_class] = block;
-    ASAN_POISON_MEMORY_REGION(block->data, block->capacity);
+    if (pool->observer == nullptr) ASAN_POISON_MEMORY_REGION(block->data, block->capacity);
     return;
   }
   destroy(block);
@@ -126,25 +133,38 @@ Storage Allocator::allocate(std::size_t bytes, MemoryCategory category) {
     pool_->free[size_class] = block->next_free;
   } else {
     const std::size_t capacity = detail::class_capacity(size_class);
-    auto* data = static_cast<std::byte*>(
-        ::operator new[](capacity, std::align_val_t{detail::kAlignment}, std::nothrow));
-    ROUNDOFF_CHECK(data != nullptr, "memory", "cannot allocate ", bytes, " bytes for ",
+    auto* base = static_cast<std::byte*>(::operator new[](
+        capacity + 2 * pool_->margin, std::align_val_t{detail::kAlignment}, std::nothrow));
+    ROUNDOFF_CHECK(base != nullptr, "memory", "cannot allocate ", bytes, " bytes for ",
                    name(category));
     block = new detail::Block{};
-    block->data = data;
+    block->base = base;
+    block->data = base + pool_->margin;
     block->capacity = capacity;
     block->size_class = static_cast<std::uint32_t>(size_class);
     block->pool = pool_;
     ++pool_->stats.system_allocations;
   }
-  ASAN_UNPOISON_MEMORY_REGION(block->data, bytes);
-  ASAN_POISON_MEMORY_REGION(block->data + bytes, block->capacity - bytes);
+  if (pool_->observer == nullptr) {
+    ASAN_UNPOISON_MEMORY_REGION(block->data, bytes);
+    ASAN_POISON_MEMORY_REGION(block->data + bytes, block->capacity - bytes);
+  }
   block->bytes = bytes;
   block->category = category;
   block->references = 1;
   ++pool_->live;
   pool_->account(category, static_cast<std::int64_t>(bytes));
+  if (pool_->observer != nullptr) pool_->observer->allocated(detail::described(*block));
   return Storage(block);
+}
+
+void Allocator::observe(AllocationObserver* observer) {
+  ROUNDOFF_CHECK(pool_->stats.system_allocations == 0, "memory",
+                 "an allocator is observed from its first block on, or not at all");
+  pool_->observer = observer;
+  pool_->margin = observer == nullptr ? 0 : observer->margin();
+  ROUNDOFF_CHECK(pool_->margin % detail::kAlignment == 0, "memory", "a margin of ", pool_->margin,
+                 " bytes; a multiple of ", detail::kAlignment, " expected");
 }
 
 const MemoryStats& Allocator::stats() const { return pool_->stats; }

@@ -34,11 +34,32 @@ struct MemoryStats {
   std::int64_t system_allocations = 0;
 };
 
+// A block as it is handed out, and as it is given back.
+struct Allocation {
+  std::byte* data = nullptr;  // device memory where the allocator is a device's
+  std::size_t bytes = 0;      // as asked for
+  std::size_t capacity = 0;   // from data on; what is beyond `bytes` belongs to nobody
+  MemoryCategory category = MemoryCategory::workspace;
+  std::string_view node = "";  // that was running
+};
+
+// Watches an allocator's blocks: guard zones and poisoned memory (verify/guard.h).
+class AllocationObserver {
+ public:
+  virtual ~AllocationObserver() = default;
+  // Every block has so many bytes more before data and beyond its capacity, for the observer; a
+  // multiple of 64, the same on every call.
+  virtual std::size_t margin() const { return 0; }
+  virtual void allocated(const Allocation& block) = 0;
+  virtual void released(const Allocation& block) = 0;
+};
+
 namespace detail {
 struct Pool;
 
 struct Block {
   Pool* pool;
+  std::byte* base;  // as the system gave it; a margin before data
   std::byte* data;
   Block* next_free;
   std::size_t capacity;
@@ -95,6 +116,8 @@ class Allocator {
   void set_node(std::string_view node);
   // Gives cached free blocks back to the system.
   void trim();
+  // Not owned; must outlive the allocator's blocks. Throws once something was allocated.
+  void observe(AllocationObserver* observer);
 
  private:
   detail::Pool* pool_;

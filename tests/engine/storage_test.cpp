@@ -218,3 +218,41 @@ TEST_CASE("AddressSanitizer sees past the bytes asked for, and into blocks given
     CHECK((__asan_address_is_poisoned(data) == 0) == (n != 0));
   }
 }
+
+TEST_CASE("an observer sees every block, with its margins, as it comes and goes") {
+  struct Watch : AllocationObserver {
+    std::vector<Allocation> came, went;
+    std::size_t margin() const override { return 128; }
+    void allocated(const Allocation& block) override {
+      // All of it is the observer's to write.
+      std::memset(block.data - 128, 0x5A, block.capacity + 256);
+      came.push_back(block);
+    }
+    void released(const Allocation& block) override { went.push_back(block); }
+  } watch;
+  Allocator allocator;
+  allocator.observe(&watch);
+  allocator.set_node("first");
+  const std::byte* data = nullptr;
+  {
+    const Storage s = allocator.allocate(100, kActivations);
+    data = s.data();
+    CHECK(reinterpret_cast<std::uintptr_t>(data) % 64 == 0);
+    const Storage copy = s;
+    CHECK(watch.came.size() == 1);
+    CHECK(watch.went.empty());
+  }
+  REQUIRE(watch.went.size() == 1);
+  CHECK(watch.came[0].data == data);
+  CHECK(watch.came[0].bytes == 100);
+  CHECK(watch.came[0].capacity == 128);
+  CHECK(watch.came[0].category == kActivations);
+  CHECK(watch.came[0].node == "first");
+  CHECK(watch.went[0].data == data);
+  // A block that is handed out again is another one.
+  const Storage again = allocator.allocate(65, kWorkspace);
+  CHECK(again.data() == data);
+  CHECK(watch.came.size() == 2);
+  CHECK(watch.came[1].bytes == 65);
+  CHECK_THROWS_AS(allocator.observe(nullptr), Error);
+}
