@@ -189,7 +189,10 @@ Run run_operation(Context& context, const Request& r) {
   for (const FileArray& a : r.inputs) {
     const InputRole role = input_role(r.signature(), a.name);
     Tensor t;
-    if (role == InputRole::target && !is_floating(a.array.type))
+    ROUNDOFF_CHECK(role != InputRole::index || !is_floating(a.array.type), operation, "--in ",
+                   a.name, ": ", a.file.string(), " holds ", name(a.array.type),
+                   ", integers expected");
+    if (role == InputRole::index || (role == InputRole::target && !is_floating(a.array.type)))
       t = to_labels(context, operation, a);
     else
       t = to_operand(context, operation, a, role == InputRole::statistic ? r.stat_dtype : r.dtype);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <optional>
 #include <system_error>
 
 #include "kernels/base/convert.h"
@@ -13,6 +14,7 @@
 #include "ops/conv2d.h"
 #include "ops/cross_entropy.h"
 #include "ops/dropout.h"
+#include "ops/embedding.h"
 #include "ops/layer_norm.h"
 #include "ops/loss.h"
 #include "ops/matmul.h"
@@ -44,6 +46,7 @@ constexpr InputInfo kBatchNormInputs[] = {{"x"},
                                           {"beta", Role::operand, true},
                                           {"running_mean", Role::statistic, true},
                                           {"running_var", Role::statistic, true}};
+constexpr InputInfo kEmbeddingInputs[] = {{"table"}, {"index", Role::index}};
 constexpr InputInfo kGradients[] = {{"g0", Role::constant}};
 
 constexpr ParameterInfo kMatmul[] = {{"trans_a", Kind::flag, "false"},
@@ -81,11 +84,16 @@ constexpr ParameterInfo kDropout[] = {{"p", Kind::number, "0.5"},
                                       {"step", Kind::natural, "0"},
                                       {"tensor", Kind::natural, "0"},
                                       {"sample0", Kind::natural, "0"}};
+constexpr ParameterInfo kEmbedding[] = {{"padding_index", Kind::axes, ""}};  // none, or one
+constexpr ParameterInfo kReshape[] = {{"shape", Kind::axes, "-1"}};
+constexpr ParameterInfo kFlatten[] = {{"first", Kind::integer, "0"}, {"last", Kind::integer, "-1"}};
+constexpr ParameterInfo kTranspose[] = {{"axes", Kind::axes, ""}};  // in reverse order
 constexpr ParameterInfo kUnscale[] = {{"scale", Kind::number, "1"},
                                       {"max_norm", Kind::number, "inf"}};
 
 constexpr OpSignature kSignatures[] = {
     {"matmul", kMatmulInputs, kMatmul},
+    {"linear", kConvInputs, {}},
     {"conv2d", kConvInputs, kConv},
     {"softmax", kX, kSoftmax},
     {"log_softmax", kX, kSoftmax},
@@ -111,6 +119,10 @@ constexpr OpSignature kSignatures[] = {
     {"layer_norm", kNormInputs, kLayerNorm},
     {"batch_norm", kBatchNormInputs, kBatchNorm},
     {"dropout", kX, kDropout},
+    {"embedding", kEmbeddingInputs, kEmbedding},
+    {"reshape", kX, kReshape},
+    {"flatten", kX, kFlatten},
+    {"transpose", kX, kTranspose},
     {"unscale_clip", kGradients, kUnscale},
 };
 
@@ -218,6 +230,15 @@ Tensor run_dropout(Context& c, const OpParameters& p, const Tensor& x) {
   return dropout(c, x, p.number("p"), static_cast<std::uint32_t>(tensor));
 }
 
+Tensor run_embedding(Context& c, const OpParameters& p, const Tensor& table, const Tensor& index) {
+  const std::vector<std::int64_t> padding = p.axes("padding_index");
+  if (padding.size() > 1)
+    throw UsageError(
+        concat("[embedding] padding_index has ", padding.size(), " rows; one expected"));
+  return embedding(c, table, index,
+                   padding.empty() ? std::nullopt : std::optional<std::int64_t>(padding[0]));
+}
+
 Pool2dParams pool_params(const OpParameters& p) {
   Pool2dParams q;
   q.kernel = p.pair("kernel");
@@ -237,6 +258,7 @@ Tensor forward(Context& c, const OpParameters& p, const NamedTensors& in, OpResu
                    .alpha = p.number("alpha"),
                    .beta = p.number("beta")},
                   get("c"));
+  if (name == "linear") return linear(c, get("x"), get("w"), get("b"));
   if (name == "conv2d")
     return conv2d(c, get("x"), get("w"), get("b"),
                   {.stride = p.pair("stride"),
@@ -273,6 +295,10 @@ Tensor forward(Context& c, const OpParameters& p, const NamedTensors& in, OpResu
                       {.axes = p.integer("axes"), .eps = p.number("eps")});
   if (name == "batch_norm") return run_batch_norm(c, p, in, result);
   if (name == "dropout") return run_dropout(c, p, get("x"));
+  if (name == "embedding") return run_embedding(c, p, get("table"), get("index"));
+  if (name == "reshape") return reshape(c, get("x"), p.axes("shape"));
+  if (name == "flatten") return flatten(c, get("x"), p.integer("first"), p.integer("last"));
+  if (name == "transpose") return transpose(c, get("x"), p.axes("axes"));
   const std::vector<std::int64_t> list = p.axes("axis");
   const Axes axes{std::span<const std::int64_t>(list)};
   const bool keepdim = p.flag("keepdim");
@@ -460,6 +486,16 @@ OpResult run_op(Context& context, const OpParameters& parameters, const NamedTen
     }
   }
   return result;
+}
+
+Tensor apply_op(Context& context, const OpParameters& parameters, const NamedTensors& inputs) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : inputs) names.push_back(name);
+  check_inputs(parameters.signature(), names);
+  ROUNDOFF_CHECK(!parameters.signature().numbered(), parameters.signature().name,
+                 "has no single result");
+  OpResult others;
+  return forward(context, parameters, inputs, others);
 }
 
 Tensor from_layout(Context& context, const OpParameters& parameters, std::string_view array,

@@ -19,6 +19,7 @@ enum class InputRole : unsigned char {
   constant,   // the same without a gradient: class weights
   target,     // int64 labels, or floating as `constant`
   statistic,  // running statistics: fp32, or fp64 where the operation runs in fp64; no gradient
+  index,      // int64; no gradient
 };
 
 struct InputInfo {
@@ -111,6 +112,9 @@ struct OpResult {
 // and shapes that do not fit.
 OpResult run_op(Context& context, const OpParameters& parameters, const NamedTensors& inputs,
                 const Tensor& dy = {});
+
+// Forward alone: y, on the tape where an input is, so that calls by name can follow one another.
+Tensor apply_op(Context& context, const OpParameters& parameters, const NamedTensors& inputs);
 
 // A copy of an array of the call ("x", "dx", "w", "dw", "y", "dy") from the layout that the
 // parameter `layout` names to NHWC or KRSC, and back. The same tensor where there is nothing to

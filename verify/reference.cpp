@@ -3,86 +3,19 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/base/philox.h"
 #include "verify/bound.h"
+#include "verify/call.h"
 
 namespace roundoff {
 
 namespace {
 
+using detail::Call;
+using detail::column_sums;
+using detail::magnitudes;
 using oracle::at;
 using oracle::In;
 using oracle::Values;
-
-// One call, its arrays as numbers.
-class Call {
- public:
-  Call(const OpParameters& parameters, const NamedTensors& inputs, const Tensor& dy,
-       const JudgedArithmetic& judged)
-      : p(parameters), judged(judged), inputs_(inputs) {
-    for (const auto& [name, tensor] : inputs) values_[name] = tensor.to_vector();
-    if (dy.defined()) values_["dy"] = dy.to_vector();
-    const bool wide = judged.operands == DType::fp64 || judged.accumulator == Accumulator::fp64;
-    plain.accumulator = wide ? kFp64 : kFp32;
-    plain.output = format_of(judged.output);
-    plain.libm_ulps = judged.libm_ulps;
-    sums = plain;
-    if (wide) return;
-    if (judged.accumulator == Accumulator::fp16) sums.accumulator = kFp16;
-    if (!is_16bit(judged.operands)) return;
-    if (judged.accumulator == Accumulator::v100) sums.tensor_core = kV100;
-    if (judged.accumulator == Accumulator::a100) sums.tensor_core = kA100;
-    if (judged.accumulator == Accumulator::h100) sums.tensor_core = kH100;
-    if (sums.tensor_core) sums.tensor_core->operands = format_of(judged.operands);
-  }
-
-  bool has(std::string_view name) const { return values_.find(name) != values_.end(); }
-  // Empty for an input that is absent.
-  const Values& of(std::string_view name) const {
-    static const Values kNone;
-    const auto found = values_.find(name);
-    return found == values_.end() ? kNone : found->second;
-  }
-  const Shape& shape(std::string_view name) const { return inputs_.find(name)->second.shape(); }
-  DType dtype(std::string_view name) const { return inputs_.find(name)->second.dtype(); }
-  const NamedTensors& inputs() const { return inputs_; }
-  std::string_view name() const { return p.signature().name; }
-  Format saved() const { return format_of(judged.saved); }
-
-  const OpParameters& p;
-  const JudgedArithmetic& judged;
-  Arithmetic plain;  // of everything else than
-  Arithmetic sums;   // products and sums of operands
-
- private:
-  const NamedTensors& inputs_;
-  std::map<std::string, Values, std::less<>> values_;
-};
-
-// |x|, raised where tensor cores would align it: verify/bound/linear.h.
-Values magnitudes(In x, const Arithmetic& a) {
-  Values m(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    m[i] = std::abs(x[i]);
-    if (a.tensor_core && m[i] != 0) m[i] = std::max(m[i], a.tensor_core->operands.min_normal());
-  }
-  return m;
-}
-
-// scale times the sums of the elements whose index is the same modulo `columns`: sums of products
-// with 1, on tensor cores too.
-Bound column_sums(In x, std::int64_t columns, double scale, const Arithmetic& a) {
-  const auto sum = [&](In values, double factor) {
-    oracle::Sums s = oracle::zeros(columns);
-    if (factor != 0)
-      for (std::size_t i = 0; i < values.size(); ++i) s[i % at(columns)] += values[i];
-    for (long double& v : s) v *= factor;
-    return oracle::rounded(s);
-  };
-  const std::int64_t terms = columns == 0 ? 0 : static_cast<std::int64_t>(x.size()) / columns;
-  return bound::products(sum(x, scale), sum(magnitudes(x, a), std::abs(scale)), terms, a,
-                         std::abs(scale) == 1 ? 0 : 1);
-}
 
 // ---- products
 
@@ -167,6 +100,33 @@ NamedBounds matmul_backward(const Call& call) {
   bounds["da"] = bound_of_operand(exact.a, size.a, m.source_a, m.matrices_a, p.m * p.k, p.n);
   bounds["db"] = bound_of_operand(exact.b, size.b, m.source_b, m.matrices_b, p.k * p.n, p.m);
   if (call.has("c")) bounds["dc"] = column_sums(dy, call.shape("c").numel(), p.beta, call.sums);
+  return bounds;
+}
+
+// x w^T + b: a matmul of x's rows.
+oracle::MatmulParams linear_params(const Call& call) {
+  const Shape &x = call.shape("x"), &w = call.shape("w");
+  oracle::MatmulParams p{.n = w[0], .k = w[1], .trans_b = true};
+  p.m = p.k == 0 ? 0 : x.numel() / p.k;
+  return p;
+}
+
+NamedBounds linear_forward(const Call& call) {
+  oracle::MatmulParams p = linear_params(call);
+  Values bias;
+  if (call.has("b")) {
+    p.beta = 1;
+    for (std::int64_t i = 0; i < p.y_size(); ++i) bias.push_back(call.of("b")[at(i % p.n)]);
+  }
+  return {{"y", bound::matmul(p, call.of("x"), call.of("w"), bias, call.sums)}};
+}
+
+NamedBounds linear_backward(const Call& call) {
+  const oracle::MatmulParams p = linear_params(call);
+  const Values& dy = call.of("dy");
+  auto g = bound::matmul_backward(p, call.of("x"), call.of("w"), dy, call.sums);
+  NamedBounds bounds{{"dx", std::move(g.a)}, {"dw", std::move(g.b)}};
+  if (call.has("b")) bounds["db"] = column_sums(dy, p.n, 1, call.sums);
   return bounds;
 }
 
@@ -399,48 +359,6 @@ NamedBounds batch_norm(const Call& call, Pass pass) {
   return bounds;
 }
 
-// ---- dropout, unscale and clip
-
-// The mask by its definition in kernels/dropout/dropout.h.
-NamedBounds dropout(const Call& call, Pass pass) {
-  const Shape& shape = call.shape("x");
-  const double p = call.p.number("p");
-  const PhiloxStream stream =
-      philox_stream(call.p.natural("seed"), call.p.natural("step"), call.p.natural("tensor"));
-  const double threshold = std::ceil(p * 0x1p32);
-  const std::int64_t samples = shape.rank() == 0 ? 1 : shape[0];
-  const std::int64_t elements = samples == 0 ? 0 : shape.numel() / samples;
-  std::vector<std::uint8_t> kept;
-  for (std::int64_t s = 0; s < samples; ++s)
-    for (std::int64_t e = 0; e < elements; ++e) {
-      const auto sample =
-          static_cast<std::uint32_t>(call.p.natural("sample0") + static_cast<std::uint64_t>(s));
-      kept.push_back(stream.bits(sample, static_cast<std::uint64_t>(e)) < threshold ? 0 : 1);
-    }
-  const bool forward = pass == Pass::forward;
-  return {
-      {forward ? "y" : "dx", bound::dropout(p, call.of(forward ? "x" : "dy"), kept, call.plain)}};
-}
-
-NamedBounds unscale_clip(const Call& call) {
-  std::vector<std::string> names;
-  std::vector<Values> gradients;
-  for (const auto& [name, tensor] : call.inputs()) {
-    names.push_back(name);
-    gradients.push_back(call.of(name));
-  }
-  // The scale is held in fp32.
-  const oracle::UnscaleClipParams p{
-      .scale = static_cast<double>(static_cast<float>(call.p.number("scale"))),
-      .max_norm = call.p.number("max_norm")};
-  auto b = bound::unscale_clip(p, gradients, call.plain);
-  NamedBounds bounds;
-  for (std::size_t i = 0; i < names.size(); ++i) bounds[names[i]] = std::move(b.grads[i]);
-  bounds["norm"] = std::move(b.norm);
-  bounds["clip"] = std::move(b.clip);
-  return bounds;
-}
-
 // An array that was rounded to fp32 on its way to the output's format: u32 (|v| + t) + eta32 more,
 // which the last rounding sees again.
 void round_through_fp32(Bound& bound, const Format& output) {
@@ -455,8 +373,9 @@ void round_through_fp32(Bound& bound, const Format& output) {
 NamedBounds bounds_of(const Call& call, Pass pass) {
   const std::string_view name = call.name();
   const bool forward = pass == Pass::forward;
-  if (name == "unscale_clip") return unscale_clip(call);
+  if (name == "unscale_clip") return detail::unscale_clip_bounds(call);
   if (name == "matmul") return forward ? matmul_forward(call) : matmul_backward(call);
+  if (name == "linear") return forward ? linear_forward(call) : linear_backward(call);
   if (name == "conv2d") {
     if (!forward) return conv2d_backward(call);
     return {{"y", bound::conv2d(conv2d_params(call), call.of("x"), call.of("w"), call.of("b"),
@@ -482,7 +401,10 @@ NamedBounds bounds_of(const Call& call, Pass pass) {
   if (name == "max_pool2d" || name == "avg_pool2d") return pool(call, pass);
   if (name == "layer_norm") return layer_norm(call, pass);
   if (name == "batch_norm") return batch_norm(call, pass);
-  if (name == "dropout") return dropout(call, pass);
+  if (name == "dropout") return detail::dropout_bounds(call, pass);
+  if (name == "embedding") return detail::embedding_bounds(call, pass);
+  if (name == "reshape" || name == "flatten" || name == "transpose")
+    return detail::shape_bounds(call, pass);
   return reduction(call, pass);
 }
 

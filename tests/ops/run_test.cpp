@@ -42,6 +42,7 @@ std::vector<Case> cases() {
        {{"alpha", "-1"}, {"beta", "0"}},
        {{"a", {{5, 9}}}, {"b", {{9, 7}}}, {"c", {{5, 7}}}}},
       {"matmul", {}, {{"a", {{2, 3, 4}}}, {"b", {{2, 4, 5}}}, {"c", {{2, 3, 5}}}}},
+      {"linear", {}, {{"x", {{2, 5, 40}}}, {"w", {{7, 40}}}, {"b", {{7}}}}},
       {"conv2d",
        {{"stride", "2,1"}, {"padding", "1,2"}, {"dilation", "1,2"}, {"groups", "2"}},
        {{"x", {{2, 9, 8, 4}}}, {"w", {{6, 3, 3, 2}}}, {"b", {{6}}}}},
@@ -82,6 +83,11 @@ std::vector<Case> cases() {
       {"dropout",
        {{"p", "0.3"}, {"seed", "5"}, {"step", "2"}, {"tensor", "1"}, {"sample0", "7"}},
        {{"x", {{6, 30}}}}},
+      {"embedding", {{"padding_index", "-2"}}, {{"table", {{5, 7}}}}, {4, 0, 3, 4, 4, 1}},
+      {"reshape", {{"shape", "4,-1"}}, {{"x", {{2, 6, 3}}}}},
+      {"flatten", {{"first", "1"}}, {{"x", {{2, 6, 3}}}}},
+      {"transpose", {{"axes", "1,-1,0"}}, {{"x", {{2, 6, 3}}}}},
+      {"transpose", {}, {{"x", {{5, 6}}}}},
       {"unscale_clip",
        {{"scale", "1024"}, {"max_norm", "0.01"}},
        {{"g0", {{30}}}, {"g1", {{0}}}, {"g3", {{4, 5}}}}},
@@ -118,8 +124,8 @@ NamedTensors make_inputs(Context& context, const Case& c, const OpSignature& s, 
     inputs[name] = Tensor::from(context.allocator, v, a.shape, own);
   }
   if (!c.labels.empty())
-    inputs["target"] = Tensor::from(context.allocator, c.labels,
-                                    {static_cast<std::int64_t>(c.labels.size())}, DType::i64);
+    inputs[c.operation == "embedding" ? "index" : "target"] = Tensor::from(
+        context.allocator, c.labels, {static_cast<std::int64_t>(c.labels.size())}, DType::i64);
   return inputs;
 }
 
@@ -205,7 +211,9 @@ TEST_CASE("every operation by name with another output dtype, rounded once") {
                                         {DType::bf16, DType::fp16},
                                         {DType::fp32, DType::fp16},
                                         {DType::fp16, DType::fp64}}) {
-      if (c.operation == "unscale_clip") continue;
+      // Other shapes of the same storage have its dtype.
+      if (c.operation == "unscale_clip" || c.operation == "reshape" || c.operation == "flatten")
+        continue;
       check_call(c, {dtype, Accumulator::fp32, output});
     }
 }
