@@ -1,0 +1,70 @@
+# CUDA kernels that run on every target. One text, several builds:
+#   NAME_sim      the host compiler's, onto the emulator, as fast as it goes
+#   NAME_checked  the same with every access instrumented, for the emulator's sanitizer and profiler
+#   NAME_cuda     nvcc's, where ROUNDOFF_CUDA is on
+# NAME links those that this build has, and tells its users which (ROUNDOFF_HAS_*).
+
+# A build that is itself under AddressSanitizer or ThreadSanitizer cannot hold the instrumented
+# kernels: their hooks have the names of ThreadSanitizer's.
+string(FIND "${CMAKE_CXX_FLAGS}" "-fsanitize=" sanitized)
+if(sanitized EQUAL -1)
+  set(ROUNDOFF_CHECKED ON)
+else()
+  set(ROUNDOFF_CHECKED OFF)
+endif()
+
+set(ROUNDOFF_CHECKED_FLAGS -fsanitize=thread -O1 -g1 -fno-omit-frame-pointer)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  list(APPEND ROUNDOFF_CHECKED_FLAGS -fno-vectorize -fno-slp-vectorize
+       "SHELL:-mllvm -tsan-instrument-func-entry-exit=0")
+else()
+  list(APPEND ROUNDOFF_CHECKED_FLAGS -fno-tree-vectorize
+       "SHELL:--param tsan-instrument-func-entry-exit=0")
+endif()
+set(ROUNDOFF_CHECKED_EXPORTS "${CMAKE_CURRENT_LIST_DIR}/checked.map")
+
+# roundoff_kernel_library(NAME SOURCES file.cu... [LINK target...] [PRIVATE target...])
+# Sources are relative to the current folder.
+function(roundoff_kernel_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINK;PRIVATE" ${ARGN})
+  add_library(${name} INTERFACE)
+  set(builds sim)
+  if(ROUNDOFF_CHECKED)
+    list(APPEND builds checked)
+  endif()
+  foreach(build IN LISTS builds)
+    # The language is a property of a source in a folder, and .cu is CUDA's: a file that includes it.
+    set(sources "")
+    foreach(source IN LISTS arg_SOURCES)
+      set(text "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
+      set(wrapper "${CMAKE_CURRENT_BINARY_DIR}/${name}_${build}/${source}.cpp")
+      file(CONFIGURE OUTPUT "${wrapper}" CONTENT "#include \"${text}\"\n")
+      list(APPEND sources "${wrapper}")
+    endforeach()
+    if(build STREQUAL "sim")
+      add_library(${name}_${build} STATIC ${sources})
+    else()
+      add_library(${name}_${build} SHARED ${sources})
+      target_compile_options(${name}_${build} PRIVATE ${ROUNDOFF_CHECKED_FLAGS})
+      target_compile_definitions(${name}_${build} PRIVATE ROUNDOFF_TARGET_CHECKED)
+      # Launchers are exported and nothing else: an instrumented copy of an inline function must not
+      # stand in for the program's own, or the other way about.
+      set_target_properties(${name}_${build} PROPERTIES CXX_VISIBILITY_PRESET default
+        VISIBILITY_INLINES_HIDDEN OFF LINK_DEPENDS "${ROUNDOFF_CHECKED_EXPORTS}")
+      target_link_options(${name}_${build} PRIVATE "-Wl,--version-script=${ROUNDOFF_CHECKED_EXPORTS}")
+    endif()
+    target_compile_features(${name}_${build} PUBLIC cxx_std_20)
+    target_link_libraries(${name}_${build} PUBLIC roundoff::simt ${arg_LINK}
+      PRIVATE $<BUILD_INTERFACE:roundoff_flags> ${arg_PRIVATE})
+    string(TOUPPER ${build} upper)
+    target_link_libraries(${name} INTERFACE ${name}_${build})
+    target_compile_definitions(${name} INTERFACE ROUNDOFF_HAS_${upper}=1)
+  endforeach()
+  if(ROUNDOFF_CUDA)
+    add_library(${name}_cuda STATIC ${arg_SOURCES})
+    target_link_libraries(${name}_cuda PUBLIC roundoff::simt ${arg_LINK}
+      PRIVATE $<BUILD_INTERFACE:roundoff_flags> ${arg_PRIVATE})
+    target_link_libraries(${name} INTERFACE ${name}_cuda)
+    target_compile_definitions(${name} INTERFACE ROUNDOFF_HAS_CUDA=1)
+  endif()
+endfunction()
