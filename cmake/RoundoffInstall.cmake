@@ -19,4 +19,6 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/roundoffConfigVersion.cm
 install(FILES "${PROJECT_BINARY_DIR}/roundoffConfig.cmake"
               "${PROJECT_BINARY_DIR}/roundoffConfigVersion.cmake"
               "${CMAKE_CURRENT_LIST_DIR}/FindCBLAS.cmake"
+              "${CMAKE_CURRENT_LIST_DIR}/RoundoffKernels.cmake"
+              "${CMAKE_CURRENT_LIST_DIR}/checked.map"
   DESTINATION "${package_dir}")
