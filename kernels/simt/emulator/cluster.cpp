@@ -179,6 +179,16 @@ Thread* Cluster::pop() {
   unsigned l = 0;
   switch (config.schedule) {
     case Schedule::depth_first:
+      if (Block& same = *block[at_block_]; same.warps[at_warp_].ready != 0) {
+        // The common case, short: the next lane of the same warp.
+        const std::uint32_t ready = same.warps[at_warp_].ready;
+        const std::uint32_t rest = ready & (ready - 1);
+        same.warps[at_warp_].ready = rest;
+        if (rest == 0 && (same.ready_warps &= ~(1U << at_warp_)) == 0)
+          ready_blocks_ &= ~(1U << at_block_);
+        at_lane_ = lowest_bit(ready);
+        return &same.thread[at_warp_ * kWarp + at_lane_];
+      }
       b = (ready_blocks_ >> at_block_ & 1U) != 0 ? at_block_ : bit_after(ready_blocks_, at_block_);
       w = (block[b]->ready_warps >> at_warp_ & 1U) != 0
               ? at_warp_
@@ -241,7 +251,7 @@ void Cluster::post(std::function<void()> operation) {
 
 Thread* Cluster::next() {
   for (;;) {
-    complete_pending(false);
+    if (!pending_.empty()) complete_pending(false);
     if (Thread* thread = pop()) return thread;
     if (!complete_pending(true)) return nullptr;
   }
@@ -401,16 +411,6 @@ void fault_in(Cluster& cluster, const std::string& message, Site site) {
   cluster.abandon(std::make_exception_ptr(KernelFault(out.str())));
 }
 
-void wait(const char* what, std::uint64_t value, Site site) {
-  Thread& me = *current();
-  me.state = ThreadState::waiting;
-  me.waits_for = what;
-  me.wait_value = value;
-  me.wait_file = site.file;
-  me.wait_line = site.line;
-  me.block->cluster->leave(me);
-}
-
 void yield() {
   Thread& me = *current();
   me.block->cluster->give_way(me);
@@ -422,13 +422,6 @@ void preempt() {
   Cluster& cluster = *me->block->cluster;
   const unsigned n = cluster.config.preempt_one_in;
   if (n != 0 && !cluster.in_async() && cluster.draw(n) == 0) cluster.give_way(*me);
-}
-
-const char* name(Meeting meeting) {
-  constexpr const char* kNames[] = {"__syncwarp", "shuffle", "vote",      "match",
-                                    "match",      "reduce",  "mma.sync",  "ldmatrix",
-                                    "stmatrix",   "elect",   "collective"};
-  return kNames[static_cast<int>(meeting)];
 }
 
 }  // namespace roundoff::simt

@@ -42,7 +42,12 @@ enum class Meeting : std::uint8_t {
   elect,
   other
 };
-const char* name(Meeting meeting);
+constexpr const char* name(Meeting meeting) {
+  constexpr const char* kNames[] = {"__syncwarp", "shuffle", "vote",      "match",
+                                    "match",      "reduce",  "mma.sync",  "ldmatrix",
+                                    "stmatrix",   "elect",   "collective"};
+  return kNames[static_cast<int>(meeting)];
+}
 
 // Lanes of a warp that wait for each other.
 struct Collective {
@@ -188,7 +193,15 @@ template <class... Parts>
 }
 
 // Parks the running thread until somebody wakes it.
-void wait(const char* what, std::uint64_t value, Site site);
+inline void wait(const char* what, std::uint64_t value, Site site) {
+  Thread& me = *current();
+  me.state = ThreadState::waiting;
+  me.waits_for = what;
+  me.wait_value = value;
+  me.wait_file = site.file;
+  me.wait_line = site.line;
+  me.block->cluster->leave(me);
+}
 // Lets others run.
 void yield();
 // Gives way now and then, as Config::preempt_one_in says.

@@ -10,7 +10,9 @@
 namespace roundoff::simt {
 
 namespace {
-constexpr std::size_t kPage = 4096;
+// Large pages: the range is closed and opened around every launch, and that takes time for each
+// page.
+constexpr std::size_t kLargePage = std::size_t{2} << 20;
 constexpr std::size_t kRedZone = Memory::kAlignment;
 
 constexpr std::size_t round_up(std::size_t n, std::size_t unit) {
@@ -19,14 +21,15 @@ constexpr std::size_t round_up(std::size_t n, std::size_t unit) {
 }  // namespace
 
 Memory::Memory() {
-  void* p = mmap(nullptr, kRange, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  ROUNDOFF_CHECK(p != MAP_FAILED, "simulated device", "no address space for its memory");
-  base_ = reinterpret_cast<std::uintptr_t>(p);
+  mapping_ = mmap(nullptr, kRange + kLargePage, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ROUNDOFF_CHECK(mapping_ != MAP_FAILED, "simulated device", "no address space for its memory");
+  base_ = round_up(reinterpret_cast<std::uintptr_t>(mapping_), kLargePage);
   end_ = base_;
+  madvise(reinterpret_cast<void*>(base_), kRange, MADV_HUGEPAGE);  // where the system has them
 }
 
-Memory::~Memory() { munmap(reinterpret_cast<void*>(base_), kRange); }
+Memory::~Memory() { munmap(mapping_, kRange + kLargePage); }
 
 void* Memory::allocate(std::size_t bytes) {
   // Address space is plentiful, so a freed range is not used again: what points to it stays wrong.
@@ -50,8 +53,8 @@ void Memory::free(void* p) {
   found->second.freed = true;
   allocated_ -= found->second.bytes;
   ++version_;
-  const std::uintptr_t first = round_up(found->second.begin, kPage);
-  const std::uintptr_t last = (found->second.begin + found->second.bytes) / kPage * kPage;
+  const std::uintptr_t first = round_up(found->second.begin, kLargePage);
+  const std::uintptr_t last = (found->second.begin + found->second.bytes) / kLargePage * kLargePage;
   if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
@@ -71,7 +74,7 @@ void Memory::check_range(const void* p, std::size_t bytes, const char* operation
 }
 
 void Memory::protect(bool accessible) {
-  const std::size_t used = round_up(end_ - base_, kPage);
+  const std::size_t used = round_up(end_ - base_, kLargePage);
   if (used != 0)
     ROUNDOFF_CHECK(mprotect(reinterpret_cast<void*>(base_), used,
                             accessible ? PROT_READ | PROT_WRITE : PROT_NONE) == 0,

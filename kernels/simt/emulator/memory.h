@@ -55,6 +55,7 @@ class ROUNDOFF_SIMT_API Memory {
  private:
   void protect(bool accessible);
 
+  void* mapping_ = nullptr;
   std::uintptr_t base_ = 0;
   std::uintptr_t end_ = 0;  // of what was handed out
   std::size_t allocated_ = 0;
