@@ -13,13 +13,13 @@ std::string describe(const DeviceErrors& r) {
                     r.detail - 1, " or ignore_index");
     case DeviceError::cross_entropy_weight:
       return concat("[cross_entropy] weight of class ", r.where, " is ",
-                    std::bit_cast<double>(r.value), ", expected a finite number, at least 0");
+                    std::bit_cast<double>(r.value), ", expected a finite value >= 0");
     case DeviceError::embedding_index:
-      return concat("[embedding] index ", r.value, " at position ", r.where, ", expected 0 to ",
-                    r.detail - 1);
+      return concat("[embedding] index ", r.value, " at position ", r.where, ", expected in [0, ",
+                    r.detail, ")");
     case DeviceError::embedding_backward_index:
       return concat("[embedding_backward] index ", r.value, " at position ", r.where,
-                    ", expected 0 to ", r.detail - 1);
+                    ", expected in [0, ", r.detail, ")");
   }
   return concat("[device] a kernel reported an unknown error ", r.code, " at ", r.where, ", value ",
                 r.value);
