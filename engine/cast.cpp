@@ -46,7 +46,7 @@ Tensor autocast_input(Context& context, const Tensor& x, DType dtype) {
     leaf->compute_version = leaf->version - 1;
   }
   if (leaf->compute_version != leaf->version) {
-    visit_target(context.device,
+    visit_target(context,
                  [&](auto target) { convert(target, x.view(), leaf->compute_copy.view()); });
     leaf->compute_version = leaf->version;
   }

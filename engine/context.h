@@ -1,11 +1,14 @@
 // What a computation carries with it: where it runs, its memory, its tape and its settings.
-// One context belongs to one thread.
+// One context belongs to one thread. On a device all its work goes to one stream, in order, and the
+// host waits for it only where it reads a tensor or says so.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "engine/autocast.h"
+#include "engine/device.h"
 #include "engine/storage.h"
 #include "engine/tape.h"
 #include "kernels/base/scratch.h"
@@ -24,12 +27,39 @@ struct RngKey {
 
 class Context {
  public:
-  Context() = default;
-  explicit Context(Device d) : device(d) {}
+  Context() = default;  // on cpu
+  // Opens the device with default settings; throws simt::DeviceAbsent where it cannot be used.
+  explicit Context(Device device);
+  // On a device that was opened; null for cpu. `checked`: runs the kernels that the emulator's
+  // sanitizer and profiler see, and gives every tensor memory of exactly its size.
+  explicit Context(std::shared_ptr<simt::Runtime> runtime, bool checked = false);
+  ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  Device device = Device::cpu;
+  Device device() const { return queue_ == nullptr ? Device::cpu : queue_->device(); }
+  bool checked() const { return checked_; }
+  // Null on cpu.
+  const std::shared_ptr<DeviceQueue>& queue() const { return queue_; }
+  StreamRef stream() const { return queue_ == nullptr ? StreamRef{} : queue_->stream().ref(); }
+  DeviceErrors* errors() const { return reports_ == nullptr ? nullptr : reports_->device(); }
+
+  // Bad data that kernels found (a label out of range): request_errors() once a step makes an error
+  // arrive, check_errors() throws it as DeviceDataError some steps later; neither waits for the
+  // step that runs. synchronize() waits for all work and throws what went wrong in it. On cpu the
+  // operation itself throws, and these do nothing.
+  void request_errors();
+  void check_errors();
+  void synchronize();
+  // Zeros in memory of the context's device.
+  void zero(const View& view);
+
+ private:
+  std::shared_ptr<DeviceQueue> queue_;
+  std::unique_ptr<DeviceReports> reports_;
+  bool checked_ = false;
+
+ public:
   Allocator allocator;  // before what allocates from it
   Scratch scratch;
   Tape tape;
@@ -90,21 +120,42 @@ class NoGrad {
   Scoped<bool> scope_;
 };
 
-// Calls f with the tag of `device`.
+namespace detail {
+// Throws: the device has no kernels in this build.
+[[noreturn]] void fail_without_kernels(const Context& context);
+}  // namespace detail
+
+// Calls f with the tag of the context's device. f is compiled for the targets that the build has
+// kernels for: ROUNDOFF_HAS_SIM, ROUNDOFF_HAS_CHECKED and ROUNDOFF_HAS_CUDA, which CMake defines.
 template <class F>
-void visit_target(Device device, F&& f) {
-  ROUNDOFF_CHECK(device == Device::cpu, "device",
-                 "this build runs on cpu only; sim and cuda are not in it");
-  f(Ref{});
+void visit_target(const Context& context, F&& f) {
+  switch (context.device()) {
+    case Device::cpu:
+      return f(Ref{});
+    case Device::sim:
+#if defined(ROUNDOFF_HAS_CHECKED)
+      if (context.checked()) return f(Checked{context.stream(), context.errors()});
+#endif
+#if defined(ROUNDOFF_HAS_SIM)
+      if (!context.checked()) return f(Sim{context.stream(), context.errors()});
+#endif
+      break;
+    case Device::cuda:
+#if defined(ROUNDOFF_HAS_CUDA)
+      return f(Cuda{context.stream(), context.errors()});
+#endif
+      break;
+  }
+  detail::fail_without_kernels(context);
 }
 
 template <class F>
 void ForwardFrame::run(F&& f) const {
-  visit_target(context_.device, f);
+  visit_target(context_, f);
 }
 template <class F>
 void BackwardFrame::run(F&& f) const {
-  visit_target(context_.device, f);
+  visit_target(context_, f);
 }
 
 }  // namespace roundoff

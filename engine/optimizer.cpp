@@ -82,13 +82,12 @@ void Optimizer::refresh() {
 
 void Optimizer::inspect(const ClipParams& clip, StepStatus& status) {
   refresh();
-  visit_target(context_.device,
-               [&](auto target) { inspect_gradients(target, clip, gradients_, status); });
+  visit_target(context_, [&](auto target) { inspect_gradients(target, clip, gradients_, status); });
 }
 
 void Optimizer::apply(double lr, const StepStatus& status) {
   refresh();
-  visit_target(context_.device, [&](auto target) {
+  visit_target(context_, [&](auto target) {
     if (settings_.kind == OptimizerSettings::Kind::sgd) {
       sgd_step(target, sgd_params(settings_, lr), status, chunks_);
     } else {
@@ -100,7 +99,7 @@ void Optimizer::apply(double lr, const StepStatus& status) {
 
 void Optimizer::unscale_gradients(float inv_scale) {
   refresh();
-  visit_target(context_.device, [&](auto target) {
+  visit_target(context_, [&](auto target) {
     for (const ParameterEntry& entry : arena_.entries()) {
       const Leaf& leaf = *entry.tensor.leaf();
       if (leaf.has_grad) unscale(target, inv_scale, leaf.grad.const_view(), leaf.grad.view());

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "engine/data/random.h"
 #include "kernels/base/convert.h"
@@ -19,7 +18,8 @@ Tensor slice(const Tensor& flat, const ParameterEntry& entry) {
   return flat.slice(entry.offset, entry.shape);
 }
 
-void initialise(const ParameterEntry& entry, std::uint64_t seed, std::uint64_t number) {
+std::vector<float> initial_values(const ParameterEntry& entry, std::uint64_t seed,
+                                  std::uint64_t number) {
   std::vector<float> values(static_cast<std::size_t>(entry.shape.numel()));
   RandomStream random(seed, RandomUse::initial_weights, number);
   const double fan_in = static_cast<double>(std::max<std::int64_t>(entry.fan_in, 1));
@@ -40,7 +40,14 @@ void initialise(const ParameterEntry& entry, std::uint64_t seed, std::uint64_t n
         break;
     }
   }
-  narrow(values.data(), entry.shape.numel(), entry.tensor.view(), 0);
+  return values;
+}
+
+// Rounds on the host, for every device.
+void assign(const std::vector<float>& values, const Tensor& to) {
+  std::vector<std::byte> bytes(to.bytes());
+  narrow(values.data(), to.numel(), View{bytes.data(), to.dtype(), to.shape()}, 0);
+  to.write(bytes.data());
 }
 
 }  // namespace
@@ -105,18 +112,17 @@ void ParameterArena::allocate(Allocator& allocator, const ArenaSettings& setting
     if (copies) leaf->compute_copy = slice(compute_, entry);
     entry.tensor = slice(master_, entry);
     entry.tensor.set_leaf(std::move(leaf));
-    initialise(entry, settings.seed, number++);
-  }
-  if (copies) {
-    convert(Ref{}, master_.const_view(), compute_.view());
-    for (ParameterEntry& entry : entries_) entry.tensor.leaf()->compute_version = 0;
+    const std::vector<float> values = initial_values(entry, settings.seed, number++);
+    assign(values, entry.tensor);
+    if (!copies) continue;
+    assign(values, entry.tensor.leaf()->compute_copy);
+    entry.tensor.leaf()->compute_version = 0;
   }
   for (Buffer& buffer : buffers_) {
     buffer.value = Tensor::empty(allocator, buffer.shape, buffer.dtype, MemoryCategory::parameters);
     const std::vector<double> values(static_cast<std::size_t>(buffer.shape.numel()),
                                      buffer.initial);
-    const Tensor initial = Tensor::from(allocator, values, buffer.shape, buffer.dtype);
-    std::memcpy(buffer.value.raw(), initial.raw(), initial.bytes());
+    buffer.value.copy_from(Tensor::from(allocator, values, buffer.shape, buffer.dtype));
     buffer.staged =
         Tensor::empty(allocator, buffer.shape, buffer.dtype, MemoryCategory::parameters);
   }
@@ -153,12 +159,12 @@ void ParameterArena::changed(bool copies_written) {
 
 void ParameterArena::commit_buffers() {
   check_allocated();
-  for (Buffer& b : buffers_) std::memcpy(b.value.raw(), b.staged.raw(), b.value.bytes());
+  for (Buffer& b : buffers_) b.value.copy_from(b.staged);
 }
 
 void ParameterArena::discard_buffers() {
   check_allocated();
-  for (Buffer& b : buffers_) std::memcpy(b.staged.raw(), b.value.raw(), b.value.bytes());
+  for (Buffer& b : buffers_) b.staged.copy_from(b.value);
 }
 
 }  // namespace roundoff

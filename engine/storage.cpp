@@ -4,6 +4,7 @@
 #include <bit>
 #include <new>
 
+#include "engine/device.h"
 #include "kernels/base/check.h"
 
 // Under AddressSanitizer, what a block has beyond the bytes asked for, and a block that waits to be
@@ -48,6 +49,8 @@ constexpr std::size_t kAlignment = 64;
 // Size classes: eight a power of two, so that at most 1/8 of a block is unused.
 constexpr int kSteps = 8;
 constexpr std::size_t kClasses = 64 * kSteps;
+// The class of a block that is not kept.
+constexpr std::size_t kExact = kClasses;
 
 std::size_t class_of(std::size_t bytes) {
   const std::size_t units = std::max<std::size_t>((bytes + kAlignment - 1) / kAlignment, 1);
@@ -67,6 +70,8 @@ std::size_t class_capacity(std::size_t size_class) {
 }  // namespace
 
 struct Pool {
+  std::shared_ptr<DeviceQueue> queue;  // null: the host's memory
+  bool exact = false;
   std::array<Block*, kClasses> free{};
   MemoryStats stats;
   std::string_view node = "";
@@ -88,10 +93,24 @@ struct Pool {
 };
 
 namespace {
+// Whether AddressSanitizer is told what of a block may be used: not of a device's memory, which is
+// not the host's to use at all, and not of what an observer looks after.
+bool poisons(const Pool& pool) { return pool.queue == nullptr && pool.observer == nullptr; }
+
 void destroy(Block* block) {
-  ASAN_UNPOISON_MEMORY_REGION(block->data, block->capacity);
-  ::operator delete[](block->base, std::align_val_t{kAlignment});
+  if (block->pool->queue != nullptr) {
+    block->pool->queue->runtime().free(block->base);
+  } else {
+    ASAN_UNPOISON_MEMORY_REGION(block->data, block->capacity);
+    ::operator delete[](block->base, std::align_val_t{kAlignment});
+  }
   delete block;
+}
+
+std::byte* obtain(const Pool& pool, std::size_t bytes) {
+  if (pool.queue != nullptr) return static_cast<std::byte*>(pool.queue->runtime().allocate(bytes));
+  return static_cast<std::byte*>(
+      ::operator new[](bytes, std::align_val_t{kAlignment}, std::nothrow));
 }
 
 Allocation described(const Block& block) {
@@ -104,19 +123,26 @@ void release(Block* block) {
   if (pool->observer != nullptr) pool->observer->released(described(*block));
   pool->account(block->category, -static_cast<std::int64_t>(block->bytes));
   --pool->live;
-  if (!pool->orphaned) {
+  if (!pool->orphaned && block->size_class != kExact) {
     block->next_free = pool->free[block->size_class];
     pool->free[block->size_class] = block;
-    if (pool->observer == nullptr) ASAN_POISON_MEMORY_REGION(block->data, block->capacity);
+    if (poisons(*pool)) ASAN_POISON_MEMORY_REGION(block->data, block->capacity);
     return;
   }
   destroy(block);
-  if (pool->live == 0) delete pool;
+  if (pool->orphaned && pool->live == 0) delete pool;
 }
+
+DeviceQueue* queue_of(const Block& block) { return block.pool->queue.get(); }
 
 }  // namespace detail
 
 Allocator::Allocator() : pool_(new detail::Pool) {}
+
+Allocator::Allocator(std::shared_ptr<DeviceQueue> queue, bool exact) : Allocator() {
+  pool_->queue = std::move(queue);
+  pool_->exact = exact;
+}
 
 Allocator::~Allocator() {
   trim();
@@ -127,14 +153,20 @@ Allocator::~Allocator() {
 Storage Allocator::allocate(std::size_t bytes, MemoryCategory category) {
   // A size that no machine has must not reach the arithmetic of size classes.
   ROUNDOFF_CHECK(bytes <= (std::size_t{1} << 46), "memory", "cannot allocate ", bytes, " bytes");
-  const std::size_t size_class = detail::class_of(bytes);
-  detail::Block* block = pool_->free[size_class];
+  const std::size_t size_class = pool_->exact ? detail::kExact : detail::class_of(bytes);
+  detail::Block* block = pool_->exact ? nullptr : pool_->free[size_class];
   if (block != nullptr) {
     pool_->free[size_class] = block->next_free;
   } else {
-    const std::size_t capacity = detail::class_capacity(size_class);
-    auto* base = static_cast<std::byte*>(::operator new[](
-        capacity + 2 * pool_->margin, std::align_val_t{detail::kAlignment}, std::nothrow));
+    const std::size_t capacity = pool_->exact ? bytes : detail::class_capacity(size_class);
+    const std::size_t room = capacity + 2 * pool_->margin;
+    std::byte* base = nullptr;
+    try {
+      base = detail::obtain(*pool_, room);
+    } catch (const Error&) {
+      trim();  // a device may have room for one large block where it had none beside the small ones
+      base = detail::obtain(*pool_, room);
+    }
     ROUNDOFF_CHECK(base != nullptr, "memory", "cannot allocate ", bytes, " bytes for ",
                    name(category));
     block = new detail::Block{};
@@ -145,7 +177,7 @@ Storage Allocator::allocate(std::size_t bytes, MemoryCategory category) {
     block->pool = pool_;
     ++pool_->stats.system_allocations;
   }
-  if (pool_->observer == nullptr) {
+  if (detail::poisons(*pool_)) {
     ASAN_UNPOISON_MEMORY_REGION(block->data, bytes);
     ASAN_POISON_MEMORY_REGION(block->data + bytes, block->capacity - bytes);
   }
@@ -165,6 +197,12 @@ void Allocator::observe(AllocationObserver* observer) {
   pool_->margin = observer == nullptr ? 0 : observer->margin();
   ROUNDOFF_CHECK(pool_->margin % detail::kAlignment == 0, "memory", "a margin of ", pool_->margin,
                  " bytes; a multiple of ", detail::kAlignment, " expected");
+}
+
+DeviceQueue* Allocator::queue() const { return pool_->queue.get(); }
+
+Device Allocator::device() const {
+  return pool_->queue == nullptr ? Device::cpu : pool_->queue->device();
 }
 
 const MemoryStats& Allocator::stats() const { return pool_->stats; }

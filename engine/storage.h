@@ -1,16 +1,22 @@
 // Memory of tensors: reference-counted blocks from a caching allocator that accounts for them by
 // category. Freed blocks are kept by size and handed out again, so that a training step allocates
-// nothing from the system after its first run.
+// nothing from the system after its first run. On a device that is safe without waiting: an
+// allocator's blocks are used by the work of one stream (engine/device.h), which is in order.
 // Not thread-safe: an allocator and its tensors belong to one thread.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <utility>
 
+#include "kernels/base/target.h"
+
 namespace roundoff {
+
+class DeviceQueue;
 
 enum class MemoryCategory : unsigned char {
   parameters,   // masters, compute copies, buffers
@@ -69,6 +75,7 @@ struct Block {
   MemoryCategory category;
 };
 void release(Block* block);
+DeviceQueue* queue_of(const Block& block);
 }  // namespace detail
 
 // A counted reference to a block of memory, 64-byte aligned.
@@ -87,11 +94,14 @@ class Storage {
     if (block_ != nullptr && --block_->references == 0) detail::release(block_);
   }
 
+  // On a device the host cannot dereference it.
   std::byte* data() const { return block_ == nullptr ? nullptr : block_->data; }
   std::size_t bytes() const { return block_ == nullptr ? 0 : block_->bytes; }
   // Bytes of the block that serves it; at most 64, or 1/8 of them, are more than was asked for.
   std::size_t capacity() const { return block_ == nullptr ? 0 : block_->capacity; }
   explicit operator bool() const { return block_ != nullptr; }
+  // The queue of the device that holds the block; null where the host does.
+  DeviceQueue* queue() const { return block_ == nullptr ? nullptr : detail::queue_of(*block_); }
 
  private:
   friend class Allocator;
@@ -101,7 +111,11 @@ class Storage {
 
 class Allocator {
  public:
+  // Of the host's memory.
   Allocator();
+  // Of a device's memory, for work on its queue. `exact`: every block has the size that was asked
+  // for and is not kept, so that a checker knows its bounds. A null queue stands for the host.
+  explicit Allocator(std::shared_ptr<DeviceQueue> queue, bool exact = false);
   ~Allocator();  // blocks that tensors still hold live on
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
@@ -109,6 +123,8 @@ class Allocator {
   // Not initialised. Zero bytes give a valid, empty block. Throws Error where memory is short.
   Storage allocate(std::size_t bytes, MemoryCategory category);
 
+  Device device() const;
+  DeviceQueue* queue() const;
   const MemoryStats& stats() const;
   // Peaks start again from what is held now.
   void reset_peaks();

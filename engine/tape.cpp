@@ -85,7 +85,8 @@ void Tape::backward(Context& context, const Tensor& root, const Tensor& seed, bo
   Value& value = values_[static_cast<std::size_t>(index)];
   if (value.leaf != nullptr) {
     const Write write = value.leaf->has_grad ? Write::accumulate : Write::overwrite;
-    convert(Ref{}, seed.view(), Out(value.leaf->grad.view(), write));
+    const Out grad(value.leaf->grad.view(), write);
+    visit_target(context, [&](auto target) { convert(target, seed.view(), grad); });
     value.leaf->has_grad = true;
     return;
   }

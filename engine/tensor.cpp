@@ -1,9 +1,11 @@
 #include "engine/tensor.h"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "engine/device.h"
 #include "kernels/base/convert.h"
 
 namespace roundoff {
@@ -25,6 +27,13 @@ void store_integers(std::span<const double> values, T* to) {
   for (const double value : values) *to++ = static_cast<T>(value);
 }
 
+void store(std::span<const double> values, const View& to) {
+  if (is_floating(to.dtype)) narrow(values.data(), to.numel(), to, 0);
+  if (to.dtype == DType::i64) store_integers(values, to.as<std::int64_t>());
+  if (to.dtype == DType::i32) store_integers(values, to.as<std::int32_t>());
+  if (to.dtype == DType::u8) store_integers(values, to.as<std::uint8_t>());
+}
+
 }  // namespace
 
 Tensor Tensor::empty(Allocator& allocator, const Shape& shape, DType dtype,
@@ -38,7 +47,7 @@ Tensor Tensor::empty(Allocator& allocator, const Shape& shape, DType dtype,
 Tensor Tensor::zeros(Allocator& allocator, const Shape& shape, DType dtype,
                      MemoryCategory category) {
   Tensor t = empty(allocator, shape, dtype, category);
-  std::memset(t.raw(), 0, t.bytes());
+  t.zero();
   return t;
 }
 
@@ -50,10 +59,13 @@ Tensor Tensor::from(Allocator& allocator, std::span<const double> values, const 
   if (dtype == DType::i32) check_integers<std::int32_t>(values, dtype);
   if (dtype == DType::u8) check_integers<std::uint8_t>(values, dtype);
   Tensor t = empty(allocator, shape, dtype);
-  if (is_floating(dtype)) narrow(values.data(), t.numel(), t.view(), 0);
-  if (dtype == DType::i64) store_integers(values, t.data<std::int64_t>());
-  if (dtype == DType::i32) store_integers(values, t.data<std::int32_t>());
-  if (dtype == DType::u8) store_integers(values, t.data<std::uint8_t>());
+  if (t.device() == Device::cpu) {
+    store(values, t.view());
+  } else {
+    std::vector<std::byte> bytes(t.bytes());
+    store(values, {bytes.data(), dtype, shape});
+    t.write(bytes.data());
+  }
   return t;
 }
 
@@ -75,14 +87,28 @@ double Tensor::at(std::int64_t i) const {
   ROUNDOFF_CHECK(defined(), "tensor", "element ", i, " of an undefined tensor");
   ROUNDOFF_CHECK(i >= 0 && i < numel(), "tensor", "element ", i, " of shape ", shape_);
   double value = 0;
-  widen(view(), i, 1, &value);
+  if (DeviceQueue* queue = storage_.queue()) {
+    std::array<std::byte, sizeof(double)> element;
+    const std::size_t size = size_of(dtype_);
+    const auto* from = static_cast<const std::byte*>(raw());
+    queue->read(element.data(), from + static_cast<std::size_t>(i) * size, size);
+    widen({element.data(), dtype_, Shape{}}, 0, 1, &value);
+  } else {
+    widen(view(), i, 1, &value);
+  }
   return value;
 }
 
 std::vector<double> Tensor::to_vector() const {
   ROUNDOFF_CHECK(defined(), "tensor", "elements of an undefined tensor");
   std::vector<double> values(static_cast<std::size_t>(numel()));
-  widen(view(), 0, numel(), values.data());
+  if (device() == Device::cpu) {
+    widen(view(), 0, numel(), values.data());
+  } else {
+    std::vector<std::byte> held(bytes());
+    read(held.data());
+    widen({held.data(), dtype_, shape_}, 0, numel(), values.data());
+  }
   return values;
 }
 
@@ -90,6 +116,58 @@ double Tensor::item() const {
   ROUNDOFF_CHECK(defined(), "tensor", "the element of an undefined tensor");
   ROUNDOFF_CHECK(numel() == 1, "tensor", "one element expected, shape is ", shape_);
   return at(0);
+}
+
+Device Tensor::device() const {
+  const DeviceQueue* queue = storage_.queue();
+  return queue == nullptr ? Device::cpu : queue->device();
+}
+
+void Tensor::read(void* to) const {
+  if (DeviceQueue* queue = storage_.queue())
+    queue->read(to, raw(), bytes());
+  else if (bytes() != 0)
+    std::memcpy(to, raw(), bytes());
+}
+
+void Tensor::write(const void* from) const {
+  if (DeviceQueue* queue = storage_.queue())
+    queue->write(raw(), from, bytes());
+  else if (bytes() != 0)
+    std::memcpy(raw(), from, bytes());
+}
+
+void Tensor::copy_from(const Tensor& other) const {
+  ROUNDOFF_CHECK(other.defined() && other.dtype_ == dtype_ && other.numel() == numel(), "copy",
+                 "from ", name(other.dtype_), " of shape ", other.shape_, " to ", name(dtype_),
+                 " of shape ", shape_);
+  DeviceQueue* queue = storage_.queue();
+  DeviceQueue* theirs = other.storage_.queue();
+  if (theirs == nullptr) {
+    write(other.raw());
+  } else if (queue == theirs) {
+    queue->copy(raw(), other.raw(), bytes());
+  } else if (queue == nullptr) {
+    other.read(raw());
+  } else {
+    std::vector<std::byte> held(bytes());
+    other.read(held.data());
+    write(held.data());
+  }
+}
+
+void Tensor::zero() const {
+  if (DeviceQueue* queue = storage_.queue())
+    queue->zero(raw(), bytes());
+  else if (bytes() != 0)
+    std::memset(raw(), 0, bytes());
+}
+
+Tensor Tensor::to(Allocator& allocator, MemoryCategory category) const {
+  ROUNDOFF_CHECK(defined(), "tensor", "an undefined tensor cannot be copied");
+  Tensor copy = empty(allocator, shape_, dtype_, category);
+  copy.copy_from(*this);
+  return copy;
 }
 
 Tensor make_leaf(Allocator& allocator, Tensor tensor, std::string name) {

@@ -44,6 +44,8 @@ class Tensor {
   std::int64_t numel() const { return shape_.numel(); }
   std::size_t bytes() const { return static_cast<std::size_t>(numel()) * size_of(dtype_); }
 
+  Device device() const;
+  // Where the elements are: the host can dereference it for a tensor of cpu only.
   void* raw() const { return storage_.data() + offset_; }
   template <class T>
   T* data() const {
@@ -59,11 +61,23 @@ class Tensor {
   Tensor slice(std::int64_t offset, const Shape& shape) const;
   // The same storage without its place on the tape: a constant.
   Tensor detached() const { return {storage_, offset_, shape_, dtype_}; }
+
+  // What follows brings elements to the host or takes them from it, whatever the device. Reading a
+  // device's tensor waits for all work that its stream has; writing does not.
+
   // Element i in row-major order, widened.
   double at(std::int64_t i) const;
   std::vector<double> to_vector() const;
   // The one element; throws where there are more.
   double item() const;
+  // All bytes(), in the tensor's dtype and row-major order.
+  void read(void* to) const;
+  void write(const void* from) const;
+  // The elements of a tensor of the same dtype and size, of any device.
+  void copy_from(const Tensor& other) const;
+  void zero() const;
+  // A constant with the same elements, in the allocator's memory.
+  Tensor to(Allocator& allocator, MemoryCategory category = MemoryCategory::workspace) const;
 
   const std::shared_ptr<Leaf>& leaf() const { return leaf_; }
   void set_leaf(std::shared_ptr<Leaf> leaf) { leaf_ = std::move(leaf); }

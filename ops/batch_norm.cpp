@@ -109,11 +109,15 @@ Tensor batch_norm(Context& context, const Tensor& x, const Tensor& gamma, const 
   }
   const BatchNormResult r =
       batch_norm(context, x, gamma, beta, running_mean.staged, running_var.staged, o);
-  visit_target(context.device, [&](auto target) {
+  visit_target(context, [&](auto target) {
     convert(target, r.running_mean.view(), running_mean.staged.view());
     convert(target, r.running_var.view(), running_var.staged.view());
   });
-  if (options.batches != nullptr) narrow(&batches, 1, options.batches->staged.view(), 0);
+  if (options.batches != nullptr) {
+    Tensor& staged = options.batches->staged;
+    staged.copy_from(
+        Tensor::from(context.allocator, {&batches, 1}, staged.shape(), staged.dtype()));
+  }
   return r.y;
 }
 

@@ -284,7 +284,7 @@ struct Matmul {
       const std::int64_t n = out.view.numel();
       sum = Out({nullptr, wide ? DType::fp64 : DType::fp32, out.view.shape}, Write::accumulate);
       sum.view.data = wide ? static_cast<void*>(scratch.get<double>(n)) : scratch.get<float>(n);
-      std::memset(sum.view.data, 0, static_cast<std::size_t>(n) * size_of(sum.view.dtype));
+      f.context().zero(sum.view);
     }
     f.run([&](auto target) {
       for (std::int64_t i = 0; i < (p.matrices == 0 ? 0 : cast.outer); ++i) {

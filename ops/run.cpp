@@ -334,7 +334,7 @@ OpResult run_unscale_clip(Context& c, const OpParameters& p, const NamedTensors&
   StepStatus status;
   set_scale(status, scale32);
   OpResult result;
-  visit_target(c.device, [&](auto target) {
+  visit_target(c, [&](auto target) {
     inspect_gradients(target, clip, gradients, status);
     for (std::size_t i = 0; i < names.size(); ++i) {
       Tensor g = Tensor::empty(c.allocator, gradients[i].shape, DType::fp32);
