@@ -174,20 +174,25 @@ void narrow(const double* from, std::int64_t n, const Out& to, std::int64_t offs
   narrow_any(from, n, to, offset);
 }
 
-void convert(Ref, const ConstView& from, const Out& to) {
-  if (!to.wanted) return;
+void detail::check_convert(const ConstView& from, const Out& to) {
   const DType target = to.view.dtype;
-  const std::int64_t n = from.numel();
-  ROUNDOFF_CHECK(n == to.view.numel(), "convert", "shapes ", from.shape, " and ", to.view.shape,
-                 " differ in size");
+  ROUNDOFF_CHECK(from.numel() == to.view.numel(), "convert", "shapes ", from.shape, " and ",
+                 to.view.shape, " differ in size");
   ROUNDOFF_CHECK(to.write == Write::overwrite || target == DType::fp32 || target == DType::fp64,
                  "convert", "cannot accumulate into ", name(target), "; fp32 or fp64 expected");
+  ROUNDOFF_CHECK(from.dtype == target || is_floating(target), "convert", "cannot write ",
+                 name(target), "; a floating type expected");
+}
+
+void convert(Ref, const ConstView& from, const Out& to) {
+  if (!to.wanted) return;
+  detail::check_convert(from, to);
+  const DType target = to.view.dtype;
+  const std::int64_t n = from.numel();
   if (from.dtype == target && to.write == Write::overwrite) {
     if (n != 0) std::memcpy(to.view.data, from.data, static_cast<std::size_t>(n) * size_of(target));
     return;
   }
-  ROUNDOFF_CHECK(is_floating(target), "convert", "cannot write ", name(target),
-                 "; a floating type expected");
   // fp64 and integers go through double, so that the result is rounded once.
   const auto run = [&]<class T>(T* buffer) {
     for (std::int64_t i = 0; i < n; i += kChunk) {
@@ -207,6 +212,33 @@ void convert(Ref, const ConstView& from, const Out& to) {
   } else {
     double buffer[kChunk];
     run(buffer);
+  }
+}
+
+void fill(Ref, double value, const View& to) {
+  const std::int64_t n = to.numel();
+  switch (to.dtype) {
+    case DType::fp64:
+      std::fill_n(to.as<double>(), n, value);
+      return;
+    case DType::fp32:
+      std::fill_n(to.as<float>(), n, static_cast<float>(value));
+      return;
+    case DType::fp16:
+      std::fill_n(to.as<Half>(), n, Half(value));
+      return;
+    case DType::bf16:
+      std::fill_n(to.as<BFloat16>(), n, BFloat16(value));
+      return;
+    case DType::i64:
+      std::fill_n(to.as<std::int64_t>(), n, static_cast<std::int64_t>(value));
+      return;
+    case DType::i32:
+      std::fill_n(to.as<std::int32_t>(), n, static_cast<std::int32_t>(value));
+      return;
+    case DType::u8:
+      std::fill_n(to.as<std::uint8_t>(), n, static_cast<std::uint8_t>(value));
+      return;
   }
 }
 

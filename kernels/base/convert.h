@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/base/target.h"
 #include "kernels/base/view.h"
 
 namespace roundoff {
@@ -20,6 +21,18 @@ void narrow(const double* from, std::int64_t n, const Out& to, std::int64_t offs
 
 // Whole-view conversion to = from (RNE from the source type, directly: fp64 -> fp16 rounds once).
 void convert(Ref, const ConstView& from, const Out& to);
+template <DeviceTarget T>
+void convert(T target, const ConstView& from, const Out& to);
+
+// Every element = value, rounded once to the view's type (RNE; integers as C++ converts them).
+void fill(Ref, double value, const View& to);
+template <DeviceTarget T>
+void fill(T target, double value, const View& to);
+
+namespace detail {
+// What convert() throws for.
+void check_convert(const ConstView& from, const Out& to);
+}  // namespace detail
 
 // Rounds n fp32 values in place to tf32 (11 significant bits, RNE, integer-only).
 void round_to_tf32(float* values, std::int64_t n);

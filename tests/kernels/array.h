@@ -60,6 +60,10 @@ class Array {
     widen(view(), 0, shape_.numel(), v.data());
     return v;
   }
+  // All of it: guards, offset and values; first_byte() of them are before the first value.
+  std::span<std::byte> memory() { return memory_; }
+  std::span<const std::byte> memory() const { return memory_; }
+  std::size_t first_byte() const { return start_; }
   bool guards_intact() const {
     const auto untouched = [](std::byte b) { return b == std::byte{0xFF}; };
     const auto end = start_ + static_cast<std::size_t>(shape_.numel()) * size_of(dtype_);
