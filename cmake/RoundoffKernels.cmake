@@ -21,6 +21,7 @@ else()
   list(APPEND ROUNDOFF_CHECKED_FLAGS -fno-tree-vectorize
        "SHELL:--param tsan-instrument-func-entry-exit=0")
 endif()
+set(ROUNDOFF_PTXAS_STRICT -Xptxas=--warn-on-spills,--warn-on-local-memory-usage,--warning-as-error)
 set(ROUNDOFF_CHECKED_EXPORTS "${CMAKE_CURRENT_LIST_DIR}/checked.map")
 
 # roundoff_kernel_library(NAME SOURCES file.cu... [LINK target...] [PRIVATE target...] [INSTALL])
@@ -71,6 +72,11 @@ function(roundoff_kernel_library name)
     target_link_libraries(${name}_cuda PUBLIC roundoff::simt ${arg_LINK} PRIVATE ${arg_PRIVATE})
     target_compile_options(${name}_cuda PRIVATE
       $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr>)
+    if(TARGET roundoff_flags)
+      # Roundoff's own kernels keep everything in registers: a stack frame or a spill is an error.
+      target_compile_options(${name}_cuda PRIVATE
+        $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<CONFIG:Debug>>>:${ROUNDOFF_PTXAS_STRICT}>)
+    endif()
     target_link_libraries(${name} INTERFACE ${name}_cuda)
     target_compile_definitions(${name} INTERFACE ROUNDOFF_HAS_CUDA=1)
   endif()
