@@ -20,6 +20,13 @@ std::shared_ptr<Runtime> deferred(std::uint64_t seed = 1) {
   return open_sim({.order = QueueOrder::deferred, .order_seed = seed});
 }
 
+// What behaves the same on all of them is tried on all that are here.
+std::vector<std::shared_ptr<Runtime>> all_runtimes() {
+  std::vector<std::shared_ptr<Runtime>> all{open(Device::sim), deferred()};
+  if (refusal(Device::cuda).empty()) all.push_back(open(Device::cuda));
+  return all;
+}
+
 struct Numbers {
   Numbers(const std::shared_ptr<Runtime>& runtime, std::vector<int> values)
       : host(runtime, values.size() * sizeof(int)), device(runtime, host.bytes()) {
@@ -38,7 +45,7 @@ struct Numbers {
 }  // namespace
 
 TEST_CASE("runtime: bytes go to the device, around in it, and come back") {
-  for (const auto& runtime : {open(Device::sim), deferred()}) {
+  for (const auto& runtime : all_runtimes()) {
     Stream s(runtime);
     Numbers a(runtime, {1, 2, 3, 4, 5});
     Numbers b(runtime, {0, 0, 0, 0, 0});
@@ -315,7 +322,7 @@ TEST_CASE("runtime: bad ranges and foreign memory are refused") {
 }
 
 TEST_CASE("graph: captured work runs when it is launched, as often as it is") {
-  for (const auto& runtime : {open(Device::sim), deferred()}) {
+  for (const auto& runtime : all_runtimes()) {
     Stream s(runtime);
     Numbers a(runtime, {1, 2});
     Numbers b(runtime, {0, 0});
