@@ -439,6 +439,7 @@ TEST_CASE("cuda: asking for it where it cannot be used says why") {
     CHECK(open(Device::cuda)->description().capability >= kLeastCapability);
     return;
   }
+  MESSAGE(why);
   CHECK_THROWS_WITH_AS(open(Device::cuda), doctest::Contains(why.c_str()), DeviceAbsent);
   CHECK(refusal(Device::sim).empty());
   CHECK(refusal(Device::cpu).empty());
