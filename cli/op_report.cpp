@@ -14,16 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// "[1,2]": where an element stands; empty for an array of one.
-std::string position(std::int64_t index, const Shape& shape) {
-  std::string text;
-  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
-    text = std::to_string(index % shape[axis]) + (text.empty() ? "" : ",") + text;
-    index /= shape[axis];
-  }
-  return text.empty() ? "" : "[" + text + "]";
-}
-
 void put_number(Json& object, const std::string& key, double value) {
   if (std::isfinite(value)) {
     object[key] = value;
@@ -55,7 +45,7 @@ std::vector<std::string> earlier_names(const fs::path& out) {
 }  // namespace
 
 std::string worst_element(const Judged& j) {
-  return j.comparison.worst < 0 ? "" : position(j.comparison.worst, j.actual.shape());
+  return j.comparison.worst < 0 ? "" : element_text(j.comparison.worst, j.actual.shape());
 }
 
 Table report_table(std::string_view operation, const std::vector<Judged>& judged) {

@@ -488,14 +488,17 @@ OpResult run_op(Context& context, const OpParameters& parameters, const NamedTen
   return result;
 }
 
-Tensor apply_op(Context& context, const OpParameters& parameters, const NamedTensors& inputs) {
+Tensor apply_op(Context& context, const OpParameters& parameters, const NamedTensors& inputs,
+                NamedTensors* others) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : inputs) names.push_back(name);
   check_inputs(parameters.signature(), names);
   ROUNDOFF_CHECK(!parameters.signature().numbered(), parameters.signature().name,
                  "has no single result");
-  OpResult others;
-  return forward(context, parameters, inputs, others);
+  OpResult result;
+  Tensor y = forward(context, parameters, inputs, result);
+  if (others != nullptr) *others = std::move(result.outputs);
+  return y;
 }
 
 Tensor from_layout(Context& context, const OpParameters& parameters, std::string_view array,

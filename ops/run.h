@@ -114,7 +114,9 @@ OpResult run_op(Context& context, const OpParameters& parameters, const NamedTen
                 const Tensor& dy = {});
 
 // Forward alone: y, on the tape where an input is, so that calls by name can follow one another.
-Tensor apply_op(Context& context, const OpParameters& parameters, const NamedTensors& inputs);
+// `others` receives what else run_op() gives. Not for unscale_clip.
+Tensor apply_op(Context& context, const OpParameters& parameters, const NamedTensors& inputs,
+                NamedTensors* others = nullptr);
 
 // A copy of an array of the call ("x", "dx", "w", "dw", "y", "dy") from the layout that the
 // parameter `layout` names to NHWC or KRSC, and back. The same tensor where there is nothing to

@@ -65,6 +65,7 @@ Comparison compare(const ConstView& actual, std::span<const double> reference,
       if (error != 0 && tolerance[i] > 0) ratio = error / tolerance[i];
     }
     c.holds = c.holds && right;
+    c.outside += right ? 0 : 1;
     if (c.worst < 0 || ratio > c.bound_ratio) {
       c.bound_ratio = ratio;
       c.worst = static_cast<std::int64_t>(i);
@@ -80,6 +81,15 @@ Comparison compare(const ConstView& actual, std::span<const double> reference,
 
 Comparison compare(const ConstView& actual, const Bound& bound) {
   return compare(actual, bound.reference, bound.tolerance);
+}
+
+std::string element_text(std::int64_t index, const Shape& shape) {
+  std::string text;
+  for (int axis = shape.rank(); axis-- > 0;) {
+    text = concat(index % shape[axis], text.empty() ? "" : ",", text);
+    index /= shape[axis];
+  }
+  return text.empty() ? "" : concat("[", text, "]");
 }
 
 std::string describe(const Comparison& c) {

@@ -31,7 +31,8 @@ struct Comparison {
   // should be exact, or non-finite, and is not.
   double bound_ratio = 0;
   bool holds = true;
-  std::int64_t worst = -1;  // index of the element with the largest ratio; -1 for an empty array
+  std::int64_t outside = 0;  // elements beyond their tolerance
+  std::int64_t worst = -1;   // index of the element with the largest ratio; -1 for an empty array
   double worst_actual = 0, worst_reference = 0, worst_tolerance = 0;
 };
 
@@ -39,6 +40,9 @@ struct Comparison {
 Comparison compare(const ConstView& actual, std::span<const double> reference,
                    std::span<const double> tolerance);
 Comparison compare(const ConstView& actual, const Bound& bound);
+
+// "[1,2]": where element `index` of a row-major array stands; empty for an array of one.
+std::string element_text(std::int64_t index, const Shape& shape);
 
 // "error 1.2e-7 at element 3 (got ..., expected ... +- ...), 0.4 of the bound": for messages.
 std::string describe(const Comparison& comparison);

@@ -94,7 +94,7 @@ NamedBounds matmul_backward(const Call& call) {
     const std::int64_t positions = matrices == 0 ? 0 : p.batch / matrices;
     return bound::products(Matmul::folded(values, source, matrices, elements),
                            Matmul::folded(magnitude, source, matrices, elements), terms * positions,
-                           call.sums, extra);
+                           call.sums, extra, bound::before_alpha(p.alpha));
   };
   NamedBounds bounds;
   bounds["da"] = bound_of_operand(exact.a, size.a, m.source_a, m.matrices_a, p.m * p.k, p.n);

@@ -12,7 +12,8 @@ namespace roundoff {
 enum class RandomUse : std::uint32_t {
   shuffle = 0xDA7A0001,
   glyphs = 0xDA7A0002,
-  initial_weights = 0xDA7A0003
+  initial_weights = 0xDA7A0003,
+  checks = 0xDA7A0004
 };
 static_assert(static_cast<std::uint32_t>(RandomUse::shuffle) >= kReservedTensors);
 

@@ -42,7 +42,9 @@ double rounded_tolerance(long double value, long double error, const Format& out
   if (error == 0 && static_cast<long double>(v) == value && round_to_format(v, output).value == v)
     return 0;
   const long double size = std::abs(value);
-  return static_cast<double>(error + output.unit_roundoff() * (size + error) + output.eta() +
+  // fp64's eta, 2^-1075, is no double.
+  const double eta = std::max(output.eta(), 0x1p-1074);
+  return static_cast<double>(error + output.unit_roundoff() * (size + error) + eta +
                              0x1p-53L * size);
 }
 
@@ -50,13 +52,19 @@ double unless_overflow(double error, double magnitude, const Arithmetic& a) {
   return magnitude + error < a.accumulator.max_finite() ? error : INFINITY;
 }
 
-Bound accumulated(const Bound& bound, std::span<const double> before, const Format& output) {
+Bound accumulated(const Bound& bound, std::span<const double> before, const Format& output,
+                  std::int64_t terms) {
   ROUNDOFF_CHECK(before.size() == bound.reference.size(), "accumulated bound", "before has ",
                  before.size(), " values, ", bound.reference.size(), " expected");
   Bound out = bound;
+  const auto n = static_cast<double>(terms);
+  const double u = output.unit_roundoff();
   for (std::size_t i = 0; i < before.size(); ++i) {
     out.reference[i] += before[i];
-    out.tolerance[i] = rounded_tolerance(out.reference[i], bound.tolerance[i], output);
+    double error = bound.tolerance[i];
+    if (terms > 0 && error != 0)
+      error = error * (n + 1) / n * (1 + 0x1p-20) + gamma(n + 1, u) * std::abs(before[i]);
+    out.tolerance[i] = rounded_tolerance(out.reference[i], error, output);
   }
   return out;
 }

@@ -8,6 +8,7 @@
 // 4.2); Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019 (probabilistic); docs/numerics.md.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -69,7 +70,8 @@ struct Arithmetic {
   double u() const { return accumulator.unit_roundoff(); }
   // Largest absolute error of one operation that underflows.
   double underflow() const {
-    return flushes_subnormals ? accumulator.min_normal() : accumulator.eta();
+    // fp64's, 2^-1075, is no double.
+    return flushes_subnormals ? accumulator.min_normal() : std::max(accumulator.eta(), 0x1p-1074);
   }
   // The relative error of a function within libm_ulps: an ulp is at most 2 u.
   double libm() const { return 2 * libm_ulps * u(); }
@@ -98,7 +100,9 @@ double rounded_tolerance(long double value, long double error, const Format& out
 double unless_overflow(double error, double magnitude, const Arithmetic& a);
 
 // A running sum in place of a new one: an accumulating output holds `before` and gets the result
-// added, with one more rounding in the output's format.
-Bound accumulated(const Bound& bound, std::span<const double> before, const Format& output);
+// added, with one more rounding in the output's format. terms > 0: or each of so many terms is
+// added to it in turn, in that format: gamma_{n+1} of |before| and of the terms.
+Bound accumulated(const Bound& bound, std::span<const double> before, const Format& output,
+                  std::int64_t terms = 0);
 
 }  // namespace roundoff

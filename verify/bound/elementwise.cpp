@@ -85,6 +85,7 @@ Tracked stored(const Tracked& x, const std::optional<Format>& format) {
   if (!format) return x;
   Tracked y = x;
   y.error = rounded_tolerance(x.value, x.error, *format);
+  if (std::abs(x.value) + y.error > format->max_finite()) y.error = INFINITY;
   return y;
 }
 

@@ -1,5 +1,6 @@
 #include "verify/bound/linear.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace roundoff::bound {
@@ -38,8 +39,13 @@ double scaling_roundings(const oracle::MatmulParams& p) {
 
 }  // namespace
 
+double before_alpha(double alpha) {
+  const double size = std::abs(alpha);
+  return size > 0 && size < 1 ? 1 / size : 1;
+}
+
 Bound products(std::vector<double> reference, std::span<const double> magnitude, std::int64_t terms,
-               const Arithmetic& a, double extra) {
+               const Arithmetic& a, double extra, double before) {
   double g = 0;
   double underflow = static_cast<double>(terms) * a.underflow();
   BoundKind kind = a.sum_kind();
@@ -61,8 +67,8 @@ Bound products(std::vector<double> reference, std::span<const double> magnitude,
   for (std::size_t i = 0; i < magnitude.size(); ++i) {
     if (!std::isfinite(bound.reference[i])) continue;
     const double error = magnitude[i] == 0 ? 0 : g * magnitude[i] + underflow;
-    bound.tolerance[i] =
-        rounded_tolerance(bound.reference[i], unless_overflow(error, magnitude[i], a), a.output);
+    bound.tolerance[i] = rounded_tolerance(
+        bound.reference[i], unless_overflow(error, before * magnitude[i], a), a.output);
   }
   return bound;
 }
@@ -70,7 +76,8 @@ Bound products(std::vector<double> reference, std::span<const double> magnitude,
 Bound matmul(const oracle::MatmulParams& p, In a, In b, In c, const Arithmetic& arithmetic) {
   const Values s = oracle::matmul(absolute(p), magnitudes(a, arithmetic), magnitudes(b, arithmetic),
                                   absolute(c));
-  return products(oracle::matmul(p, a, b, c), s, p.k, arithmetic, scaling_roundings(p));
+  return products(oracle::matmul(p, a, b, c), s, p.k, arithmetic, scaling_roundings(p),
+                  before_alpha(p.alpha));
 }
 
 MatmulGradients matmul_backward(const oracle::MatmulParams& p, In a, In b, In dy,
@@ -85,8 +92,10 @@ MatmulGradients matmul_backward(const oracle::MatmulParams& p, In a, In b, In dy
   elementwise.operand_rounding.reset();
   elementwise.depth = nullptr;
   Values dc_magnitude = absolute(exact.c);
-  return {products(std::move(exact.a), s.a, p.n * (p.shared_a ? p.batch : 1), arithmetic, extra),
-          products(std::move(exact.b), s.b, p.m * (p.shared_b ? p.batch : 1), arithmetic, extra),
+  return {products(std::move(exact.a), s.a, p.n * (p.shared_a ? p.batch : 1), arithmetic, extra,
+                   before_alpha(p.alpha)),
+          products(std::move(exact.b), s.b, p.m * (p.shared_b ? p.batch : 1), arithmetic, extra,
+                   before_alpha(p.alpha)),
           products(std::move(exact.c), dc_magnitude, 1, elementwise)};
 }
 
@@ -121,6 +130,32 @@ Bound matmul_running(const oracle::MatmulParams& p, In a, In b, const Arithmetic
         if (std::isfinite(bound.reference[iy]))
           bound.tolerance[iy] = rounded_tolerance(bound.reference[iy], error, arithmetic.output);
       }
+  return bound;
+}
+
+Bound products_random_order(std::vector<double> reference, std::span<const double> sum,
+                            std::span<const double> squares, std::int64_t terms,
+                            const Arithmetic& a, double lambda, std::span<const double> bias) {
+  ROUNDOFF_CHECK(!a.tensor_core, "running bound", "tensor cores truncate");
+  Bound bound{std::move(reference), std::vector<double>(sum.size()), BoundKind::probabilistic,
+              lambda};
+  const auto n = static_cast<long double>(terms);
+  const long double u = a.u();
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    if (!std::isfinite(bound.reference[i])) continue;
+    long double error = 0;
+    if (terms > 0 && squares[i] != 0) {
+      const long double mean = sum[i] / n;
+      const long double variance = std::max(squares[i] / n - mean * mean, 0.0L);
+      const long double b = bias.empty() ? 0.0L : std::abs(static_cast<long double>(bias[i]));
+      const long double partial = mean * mean * n * (n + 1) * (2 * n + 1) / 6 +
+                                  variance * n * (n + 1) / 6 + n * b * b +
+                                  b * std::abs(mean) * n * (n + 1);
+      error = lambda * u * std::sqrt(partial + squares[i]) / (1 - n * u) + n * a.underflow();
+    }
+    if (!bias.empty() && bias[i] != 0) error += u * (std::abs(bound.reference[i]) + error);
+    bound.tolerance[i] = rounded_tolerance(bound.reference[i], error, a.output);
+  }
   return bound;
 }
 

@@ -18,9 +18,11 @@
 namespace roundoff::bound {
 
 // The bound of sums of `terms` products, given their exact values and S; `extra` roundings outside
-// the sum.
+// the sum. `before`: how many times larger the sum is before a factor outside it, which may overflow.
 Bound products(std::vector<double> reference, std::span<const double> magnitude, std::int64_t terms,
-               const Arithmetic& a, double extra = 0);
+               const Arithmetic& a, double extra = 0, double before = 1);
+// That of alpha: 1 / |alpha| where it is below 1.
+double before_alpha(double alpha);
 
 Bound matmul(const oracle::MatmulParams& p, oracle::In a, oracle::In b, oracle::In c,
              const Arithmetic& arithmetic);
@@ -36,6 +38,20 @@ MatmulGradients matmul_backward(const oracle::MatmulParams& p, oracle::In a, ora
 // (probabilistic). Products are exact or fused. It is the one that notices a dropped term.
 Bound matmul_running(const oracle::MatmulParams& p, oracle::In a, oracle::In b,
                      const Arithmetic& arithmetic);
+
+// The running bound where the order of summation is not known, for operands whose order says
+// nothing (random ones). The n terms t of a sum, in random order, have partial sums with
+//   sum over k of E s_k^2 = m^2 n (n + 1) (2 n + 1) / 6 + v n (n + 1) / 6,   m, v mean and variance
+// of t (drawing without replacement), so that n roundings, independent and of mean 0, add up to
+//   lambda u sqrt(sum E s_k^2 + sum t^2),
+// the last for products that are rounded themselves. A bias b that joins first or last adds
+// n b^2 + |b m| n (n + 1). Derived here for sums in one chain; blocks and trees have smaller
+// partial sums. Never for tensor cores, which truncate. `sum` and `squares` are those of t and t^2;
+// `bias` may be empty.
+Bound products_random_order(std::vector<double> reference, std::span<const double> sum,
+                            std::span<const double> squares, std::int64_t terms,
+                            const Arithmetic& a, double lambda = 6,
+                            std::span<const double> bias = {});
 
 Bound conv2d(const oracle::Conv2dParams& p, oracle::In x, oracle::In w, oracle::In bias,
              const Arithmetic& arithmetic);

@@ -46,6 +46,16 @@ Normalized normalized(const Tracker& t, std::span<const double> x, double eps) {
   const double relative = compounded(r / 2 + variance / 2 + 4 * u);
 
   Normalized out;
+  // Where the sum or the squares may leave the range, nothing is known.
+  const long double limit = a.accumulator.max_finite();
+  if (mean_abs * count > limit || squares * (1 + variance) + dm * dm * count > limit) {
+    constexpr long double kUnknown = std::numeric_limits<long double>::infinity();
+    out.mean = t.with_error(mean, kUnknown);
+    out.inverse_sigma = t.with_error(1 / sigma, kUnknown);
+    out.unbiased_var = t.with_error(squares / (count - 1), kUnknown);
+    for (const double v : x) out.xhat.push_back(t.with_error((v - mean) / sigma, kUnknown));
+    return out;
+  }
   out.mean = t.with_error(mean, dm);
   out.inverse_sigma = t.with_error(1 / sigma, relative / sigma);
   const long double unbiased = squares / (count - 1);

@@ -57,6 +57,8 @@ Bound reduce(Reduce f, In x, const Shape& shape, std::span<const std::int64_t> a
       // accumulators have no wider type to fall back to.
       const bool narrow = a.accumulator.max_finite() < kFp32.max_finite();
       const double terms = f == Reduce::mean ? static_cast<double>(sizes[g]) : 1;
+      // Terms of a wider format are rounded to it, the first one too.
+      if (narrow) error[g] += a.u() * magnitude[g] + static_cast<double>(sizes[g]) * a.underflow();
       if (f == Reduce::sum || narrow) error[g] = unless_overflow(error[g], terms * magnitude[g], a);
     }
   } else if (f == Reduce::norm) {
@@ -123,7 +125,8 @@ Bound max_pool2d_backward(const Pool2dParams& p, In x, In dy, const Arithmetic& 
   Values dx = oracle::max_pool2d_backward(p, x, dy);
   Values error = oracle::max_pool2d_backward(p, x, absolute(dy));
   const auto windows = windows_over(p);
-  for (std::size_t i = 0; i < error.size(); ++i) error[i] *= sum_error(a, windows[i], 0);
+  for (std::size_t i = 0; i < error.size(); ++i)
+    error[i] = unless_overflow(error[i] * sum_error(a, windows[i], 0), error[i], a);
   return scaled(std::move(dx), error, a, a.sum_kind());
 }
 
@@ -131,7 +134,10 @@ Bound avg_pool2d(const Pool2dParams& p, In x, const Arithmetic& a) {
   Values y = oracle::avg_pool2d(p, x);
   Values error = oracle::avg_pool2d(p, absolute(x));
   const std::int64_t area = p.kernel_h * p.kernel_w;
-  for (double& e : error) e = e == 0 ? 0 : e * sum_error(a, area, 2) + a.underflow();
+  for (double& e : error)
+    if (e != 0)
+      e = unless_overflow(e * sum_error(a, area, 2) + a.underflow(), static_cast<double>(area) * e,
+                          a);
   return scaled(std::move(y), error, a, a.sum_kind());
 }
 
@@ -141,8 +147,9 @@ Bound avg_pool2d_backward(const Pool2dParams& p, In dy, const Arithmetic& a) {
   const auto windows = windows_over(p);
   for (std::size_t i = 0; i < error.size(); ++i)
     if (error[i] != 0)
-      error[i] =
-          error[i] * sum_error(a, windows[i], 2) + static_cast<double>(windows[i]) * a.underflow();
+      error[i] = unless_overflow(
+          error[i] * sum_error(a, windows[i], 2) + static_cast<double>(windows[i]) * a.underflow(),
+          error[i], a);
   return scaled(std::move(dx), error, a, a.sum_kind());
 }
 

@@ -71,6 +71,7 @@ Bound over_rows(const SoftmaxParams& p, In x, std::vector<double> reference, con
 
 Tracked stored(Tracked x, const std::optional<Format>& format) {
   if (format) x.error = rounded_tolerance(x.value, x.error, *format);
+  if (format && std::abs(x.value) + x.error > format->max_finite()) x.error = INFINITY;
   return x;
 }
 

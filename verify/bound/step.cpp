@@ -23,13 +23,16 @@ UnscaleClip unscale_clip(const oracle::UnscaleClipParams& p, std::span<const Val
   const bool power_of_two = inverse.exact();
   const double relative =
       compounded((power_of_two ? 0 : 2 * a.u()) + sum_factor(norm_arithmetic, elements, 3) / 2);
-  const Tracked norm = t.with_error(exact.norm, exact.norm * relative);
+  // Unscaled gradients that underflow move the norm by the norm of what they lose, at most.
+  const double lost =
+      power_of_two && p.scale <= 1 ? 0.0 : std::sqrt(static_cast<double>(elements)) * a.underflow();
+  const Tracked norm = t.with_error(exact.norm, exact.norm * relative + lost);
 
   UnscaleClip out;
   const Tracked norms[] = {norm};
   out.norm = bound_of({exact.norm}, norms, norm_arithmetic, BoundKind::derived);
   Tracked clip = t.exact(exact.clip);
-  const bool near_limit = std::abs(exact.norm - p.max_norm) <= exact.norm * relative;
+  const bool near_limit = std::abs(exact.norm - p.max_norm) <= exact.norm * relative + lost;
   if (!exact.found_inf && (exact.norm > p.max_norm || near_limit) && exact.norm > 0)
     clip = t.constant(p.max_norm) / norm;
   const Tracked clips[] = {clip};

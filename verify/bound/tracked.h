@@ -24,6 +24,15 @@ struct Tracked {
 
 namespace detail {
 
+// Whether the implementation may hold an infinity here: nothing that is formed from it is known.
+inline bool may_overflow(const Tracked& x) {
+  const long double limit = x.u > 0x1p-25 ? static_cast<long double>(kFp32.max_finite())
+                                          : static_cast<long double>(kFp64.max_finite());
+  return std::isfinite(x.value) && std::abs(x.value) + x.error > limit;
+}
+
+constexpr long double kUnknown = std::numeric_limits<long double>::infinity();
+
 inline Tracked rounded(const Tracked& like, long double value, long double error,
                        bool can_underflow = true) {
   if (value == 0 && error == 0) return {0, 0, like.u, like.underflow};
@@ -62,22 +71,28 @@ class Tracker {
     long double magnitude = 0;
     for (const Tracked& t : terms) {
       value += t.value;
-      error += t.error;
+      error += detail::may_overflow(t) ? kInfinity : t.error;
       magnitude += std::abs(t.value) + t.error;
     }
     // A sum of n terms has n - 1 additions; one term is not rounded.
     const auto n = static_cast<std::int64_t>(terms.size());
     const double g = n < 2 ? 0 : sum_factor(arithmetic_, n);
-    return with_error(value, error + g * magnitude);
+    error += g * magnitude;
+    // Partial sums may leave the range in some order.
+    const bool leaves =
+        n > 1 && std::isfinite(magnitude) && detail::may_overflow(with_error(magnitude, error));
+    return with_error(value, leaves ? kInfinity : error);
   }
 
   // Elementary functions within libm_ulps: the operand's error through the derivative's largest
   // size, plus the library's.
   Tracked exp(const Tracked& x) const {
+    if (detail::may_overflow(x)) return with_error(std::exp(x.value), kInfinity);
     const long double v = std::exp(x.value);
     return library(v, v * std::expm1(x.error));
   }
   Tracked log(const Tracked& x) const {
+    if (detail::may_overflow(x)) return with_error(std::log(x.value), kInfinity);
     const long double low = x.value - x.error;
     return library(std::log(x.value), low > 0 ? std::log(x.value / low) : kInfinity);
   }
@@ -85,6 +100,7 @@ class Tracker {
     return library(std::log1p(x.value), x.error);
   }
   Tracked tanh(const Tracked& x) const {
+    // An infinite argument gives 1 or -1, as a large one does.
     const long double c = std::cosh(std::max(std::abs(x.value) - x.error, 0.0L));
     return library(std::tanh(x.value), x.error / (c * c));
   }
@@ -112,6 +128,8 @@ inline Tracked operator-(const Tracked& x) { return {-x.value, x.error, x.u, x.u
 inline Tracked operator+(const Tracked& a, const Tracked& b) {
   if (detail::is(a, 0)) return b;
   if (detail::is(b, 0)) return a;
+  if (detail::may_overflow(a) || detail::may_overflow(b))
+    return {a.value + b.value, detail::kUnknown, a.u, a.underflow};
   return detail::rounded(a, a.value + b.value, a.error + b.error, false);
 }
 inline Tracked operator-(const Tracked& a, const Tracked& b) { return a + (-b); }
@@ -119,6 +137,8 @@ inline Tracked operator-(const Tracked& a, const Tracked& b) { return a + (-b); 
 inline Tracked operator*(const Tracked& a, const Tracked& b) {
   if (detail::is(a, 1)) return b;
   if (detail::is(b, 1)) return a;
+  if (detail::may_overflow(a) || detail::may_overflow(b))
+    return {a.value * b.value, detail::kUnknown, a.u, a.underflow};
   return detail::rounded(
       a, a.value * b.value,
       std::abs(a.value) * b.error + std::abs(b.value) * a.error + a.error * b.error);
@@ -127,6 +147,8 @@ inline Tracked operator*(const Tracked& a, const Tracked& b) {
 inline Tracked operator/(const Tracked& a, const Tracked& b) {
   if (detail::is(b, 1)) return a;
   const long double q = a.value / b.value;
+  if (detail::may_overflow(a) || detail::may_overflow(b))
+    return {q, detail::kUnknown, a.u, a.underflow};
   const long double least = std::abs(b.value) - b.error;
   const long double error = a.error == 0 && b.error == 0
                                 ? 0.0L
@@ -137,6 +159,7 @@ inline Tracked operator/(const Tracked& a, const Tracked& b) {
 
 inline Tracked sqrt(const Tracked& x) {
   const long double v = std::sqrt(x.value);
+  if (detail::may_overflow(x)) return {v, detail::kUnknown, x.u, x.underflow};
   // |sqrt(x + d) - sqrt(x)| = |d| / (sqrt(x + d) + sqrt(x))
   const long double least = std::sqrt(std::max(x.value - x.error, 0.0L));
   const long double error = x.error == 0 ? 0.0L : x.error / (v + least);
