@@ -28,4 +28,18 @@ void log_softmax_forward(Ref, const SoftmaxParams& params, const ConstView& x, c
 void log_softmax_backward(Ref, const SoftmaxParams& params, const ConstView& y, const ConstView& dy,
                           const Out& dx);
 
+// The same on devices (softmax.cu), within the same bounds: sums have a fixed order of their own,
+// and 1 / s is formed once a row. Views hold device pointers.
+template <DeviceTarget T>
+void softmax_forward(T target, const SoftmaxParams& params, const ConstView& x, const Out& y,
+                     Scratch& scratch);
+template <DeviceTarget T>
+void softmax_backward(T target, const SoftmaxParams& params, const ConstView& y,
+                      const ConstView& dy, const Out& dx);
+template <DeviceTarget T>
+void log_softmax_forward(T target, const SoftmaxParams& params, const ConstView& x, const Out& y);
+template <DeviceTarget T>
+void log_softmax_backward(T target, const SoftmaxParams& params, const ConstView& y,
+                          const ConstView& dy, const Out& dx);
+
 }  // namespace roundoff
