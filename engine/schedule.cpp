@@ -1,8 +1,6 @@
 #include "engine/schedule.h"
 
-#include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "kernels/base/check.h"
 
@@ -37,7 +35,13 @@ ScheduleSettings::Kind parse_schedule(std::string_view text) {
 }
 
 Schedule::Schedule(const ScheduleSettings& settings, std::int64_t total)
-    : settings_(settings), total_(total) {
+    : rate_{.kind = settings.kind,
+            .lr = settings.lr,
+            .warmup = settings.warmup,
+            .min_lr = settings.min_lr,
+            .gamma = settings.gamma,
+            .step_every = settings.step_every,
+            .total = total} {
   const ScheduleSettings& s = settings;
   require(std::isfinite(s.lr) && s.lr >= 0, "lr is ", s.lr, "; a finite number >= 0 expected");
   require(std::isfinite(s.min_lr) && s.min_lr >= 0 && (s.min_lr <= s.lr || s.min_lr == 0),
@@ -46,24 +50,6 @@ Schedule::Schedule(const ScheduleSettings& settings, std::int64_t total)
   require(s.warmup >= 0, "warmup is ", s.warmup, "; at least 0 expected");
   require(s.step_every >= 1, "step_every is ", s.step_every, "; at least 1 expected");
   require(total >= 0, "the run has ", total, " updates; at least 0 expected");
-}
-
-double Schedule::lr(std::int64_t updates) const {
-  const ScheduleSettings& s = settings_;
-  if (updates < s.warmup)
-    return s.lr * static_cast<double>(updates + 1) / static_cast<double>(s.warmup);
-  switch (s.kind) {
-    case ScheduleSettings::Kind::constant:
-      return s.lr;
-    case ScheduleSettings::Kind::cosine: {
-      const auto span = static_cast<double>(std::max<std::int64_t>(total_ - s.warmup, 1));
-      const double t = std::min(static_cast<double>(updates - s.warmup) / span, 1.0);
-      return s.min_lr + (s.lr - s.min_lr) * 0.5 * (1 + std::cos(std::numbers::pi * t));
-    }
-    case ScheduleSettings::Kind::step:
-      return s.lr * std::pow(s.gamma, static_cast<double>((updates - s.warmup) / s.step_every));
-  }
-  return s.lr;
 }
 
 }  // namespace roundoff

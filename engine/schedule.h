@@ -5,14 +5,14 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kernels/step/learning_rate.h"
+
 namespace roundoff {
 
 struct ScheduleSettings {
-  enum class Kind : unsigned char {
-    constant,
-    cosine,  // from lr to min_lr over the run, half a cosine (Loshchilov & Hutter 2017)
-    step     // times `gamma` after every `step_every` updates that follow the warm-up
-  };
+  // cosine: from lr to min_lr over the run, half a cosine (Loshchilov & Hutter 2017).
+  // step: times `gamma` after every `step_every` updates that follow the warm-up.
+  using Kind = ScheduleKind;
   Kind kind = Kind::constant;
   double lr = 1e-3;
   // Updates over which the rate first grows linearly: update t (from 0) gets lr (t + 1) / warmup.
@@ -31,11 +31,12 @@ class Schedule {
   // total: updates of the whole run (cosine ends there). Throws UsageError naming the setting.
   Schedule(const ScheduleSettings& settings, std::int64_t total);
   // Rate of the update that follows `updates` real ones.
-  double lr(std::int64_t updates) const;
+  double lr(std::int64_t updates) const { return learning_rate(rate_, updates); }
+  // The same as data, for a device that counts its own updates.
+  const LearningRate& rate() const { return rate_; }
 
  private:
-  ScheduleSettings settings_;
-  std::int64_t total_;
+  LearningRate rate_;
 };
 
 }  // namespace roundoff

@@ -19,10 +19,12 @@
 // Where status.found_inf is set nothing at all changes: parameters, copies, moments, counts.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 
 #include "kernels/base/view.h"
+#include "kernels/step/learning_rate.h"
 #include "kernels/step/status.h"
 
 namespace roundoff {
@@ -42,6 +44,17 @@ struct AdamParams {
   double weight_decay = 0.0;
   bool decoupled = false;  // true: AdamW
 };
+
+// The quotients of bias corrections, each formed in fp64 and rounded once.
+struct AdamCorrection {
+  float step_size;   // lr / (1 - beta1^t)
+  float correction;  // sqrt(1 - beta2^t)
+};
+// Of the t-th update of a parameter, with `lr` in place of the parameters' own.
+ROUNDOFF_HD inline AdamCorrection adam_correction(const AdamParams& p, double lr, std::int64_t t) {
+  return {static_cast<float>(lr / (1.0 - integer_power(p.beta1, t))),
+          static_cast<float>(std::sqrt(1.0 - integer_power(p.beta2, t)))};
+}
 
 // Throw UsageError, one line that names the setting, unless lr, momentum and weight_decay are
 // finite and at least 0, eps is finite and above 0 in fp32, beta1 and beta2 are in [0, 1), and

@@ -150,9 +150,9 @@ void adam_step(Ref, const AdamParams& params, const StepStatus& status,
       params.decoupled ? static_cast<float>(1.0 - params.lr * params.weight_decay) : 1.0F;
   const std::string_view operation = params.decoupled ? "adamw" : "adam";
   for_each_chunk(chunks, status, operation, true, true, [&](const OptimizerChunk& c) {
-    const auto t = static_cast<double>(*c.steps + 1);
-    factors.step_size = static_cast<float>(params.lr / (1.0 - std::pow(params.beta1, t)));
-    factors.correction = static_cast<float>(std::sqrt(1.0 - std::pow(params.beta2, t)));
+    const AdamCorrection corrected = adam_correction(params, params.lr, *c.steps + 1);
+    factors.step_size = corrected.step_size;
+    factors.correction = corrected.correction;
     walk(c, status, [&](float* g, float* w, std::int64_t offset, std::int64_t n) {
       if (l2 != 0.0F)
         for (std::int64_t i = 0; i < n; ++i) g[i] += l2 * w[i];

@@ -45,7 +45,9 @@ void inspect_gradients(Ref, const ClipParams& params, std::span<const ConstView>
                        StepStatus& status);
 
 // max_norm / norm where norm > max_norm, else 1; one rounding to fp32. 1 for a non-finite norm.
-float clip_coefficient(double norm, double max_norm);
+ROUNDOFF_HD constexpr float clip_coefficient(double norm, double max_norm) {
+  return norm > max_norm && norm - norm == 0.0 ? static_cast<float>(max_norm / norm) : 1.0F;
+}
 
 // The unfused pieces: what the fused pass and the optimizer do, one at a time.
 

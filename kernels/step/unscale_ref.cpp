@@ -57,11 +57,6 @@ void validate(const ClipParams& params) {
     throw UsageError(concat("[clip] max_norm ", params.max_norm, ", expected at least 0"));
 }
 
-float clip_coefficient(double norm, double max_norm) {
-  if (!(norm > max_norm) || !std::isfinite(norm)) return 1.0F;
-  return static_cast<float>(max_norm / norm);
-}
-
 void inspect_gradients(Ref, const ClipParams& params, std::span<const ConstView> gradients,
                        StepStatus& status) {
   validate(params);

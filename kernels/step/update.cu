@@ -1,0 +1,181 @@
+// Launch B of a training step: unscale, clip, update and write the 16-bit copy in one pass over the
+// parameters; nothing but a few bytes is read where launch A decided to skip.
+//
+// Formulas and rounding points: kernels/step/optimizer.h, every operation rounded once in fp32, the
+// same bits as the reference path's.
+//
+// Layout: a block takes one chunk of the table, 4096 neighbouring elements of one parameter, 4 an
+// access: 16 bytes of every fp32 array and 8 of the 16-bit ones, so that a warp asks for whole
+// 128-byte lines of each. Adam with fp32 masters moves 16 bytes in and 14 out a parameter; launch A
+// has read 4 before. Further blocks copy the buffers that commit with the step.
+#include "kernels/simt/simt.h"
+#include "kernels/step/device_step.h"
+#include "kernels/step/values.cuh"
+
+namespace roundoff {
+
+ROUNDOFF_DEVICE_NAMESPACE {
+  namespace {
+
+  using step::kPack;
+  using step::kThreads;
+
+  // Rules: what the settings are in fp32, once the rate is known, and the update of one element.
+  // kMoments: how many of the moments the rule reads and writes.
+  struct Sgd {
+    static constexpr int kMoments = 0;
+    float lr, decay;
+    ROUNDOFF_DEVICE void operator()(float g, float& w, float&, float&) const {
+      if (decay != 0.0F) g += decay * w;
+      w -= lr * g;
+    }
+  };
+  struct Momentum {
+    static constexpr int kMoments = 1;
+    float lr, decay, momentum;
+    bool nesterov;
+    ROUNDOFF_DEVICE void operator()(float g, float& w, float& buffer, float&) const {
+      if (decay != 0.0F) g += decay * w;
+      buffer = momentum * buffer + g;
+      g = nesterov ? g + momentum * buffer : buffer;
+      w -= lr * g;
+    }
+  };
+  struct Adam {
+    static constexpr int kMoments = 2;
+    float beta1, beta2, rest1, rest2, eps, l2, keep;
+    AdamCorrection corrected;
+    ROUNDOFF_DEVICE void operator()(float g, float& w, float& m, float& v) const {
+      if (l2 != 0.0F) g += l2 * w;
+      if (keep != 1.0F) w *= keep;
+      m = beta1 * m + rest1 * g;
+      v = beta2 * v + (rest2 * g) * g;
+      w -= corrected.step_size * m / (sqrtf(v) / corrected.correction + eps);
+    }
+  };
+
+  template <class Rule>
+  ROUNDOFF_DEVICE Rule make_rule(const SgdParams& s, const StepState& state, const StepParameter&) {
+    const auto lr = static_cast<float>(state.record.lr);
+    const auto decay = static_cast<float>(s.weight_decay);
+    if constexpr (std::is_same_v<Rule, Sgd>)
+      return {lr, decay};
+    else
+      return {lr, decay, static_cast<float>(s.momentum), s.nesterov};
+  }
+  template <class Rule>
+  ROUNDOFF_DEVICE Rule make_rule(const AdamParams& a, const StepState& state,
+                                 const StepParameter& p) {
+    return {static_cast<float>(a.beta1),
+            static_cast<float>(a.beta2),
+            static_cast<float>(1.0 - a.beta1),
+            static_cast<float>(1.0 - a.beta2),
+            static_cast<float>(a.eps),
+            a.decoupled ? 0.0F : static_cast<float>(a.weight_decay),
+            a.decoupled ? static_cast<float>(1.0 - state.record.lr * a.weight_decay) : 1.0F,
+            p.corrected};
+  }
+
+  // Elements i to i + n - 1 of a parameter.
+  template <int n, class Rule>
+  ROUNDOFF_DEVICE void update(const StepParameter& p, const Rule& rule, float inv_scale, float clip,
+                              std::int64_t i) {
+    float g[n];
+    float w[n];
+    float first[n] = {};
+    float second[n] = {};
+    step::load(p.gradient_dtype, p.gradient, i, g);
+    step::load(p.parameter_dtype, p.parameter, i, w);
+    if constexpr (Rule::kMoments >= 1) step::load(DType::fp32, p.first_moment, i, first);
+    if constexpr (Rule::kMoments >= 2) step::load(DType::fp32, p.second_moment, i, second);
+    ROUNDOFF_UNROLL
+    for (int k = 0; k < n; ++k) rule((g[k] * inv_scale) * clip, w[k], first[k], second[k]);
+    step::store(p.parameter_dtype, p.parameter, i, w);
+    if constexpr (Rule::kMoments >= 1) step::store(DType::fp32, p.first_moment, i, first);
+    if constexpr (Rule::kMoments >= 2) step::store(DType::fp32, p.second_moment, i, second);
+    if (p.compute_copy != nullptr) step::store(p.copy_dtype, p.compute_copy, i, w);
+  }
+
+  // Elements before every array's packs are aligned, kNoPacks where they never are together.
+  template <class Rule>
+  ROUNDOFF_DEVICE int common_head(const StepParameter& p) {
+    const int head = step::head(p.parameter_dtype, p.parameter);
+    bool same = head == step::head(p.gradient_dtype, p.gradient);
+    if constexpr (Rule::kMoments >= 1)
+      same = same && head == step::head(DType::fp32, p.first_moment);
+    if constexpr (Rule::kMoments >= 2)
+      same = same && head == step::head(DType::fp32, p.second_moment);
+    if (p.compute_copy != nullptr) same = same && head == step::head(p.copy_dtype, p.compute_copy);
+    return same ? head : kNoPacks;
+  }
+
+  // value <- staged, or back where the step was not taken.
+  ROUNDOFF_DEVICE void settle_buffer(const StepBuffer& b, std::int64_t begin, bool commit) {
+    const std::int64_t rest = b.bytes - begin;
+    const std::int64_t n = rest < kStepBufferChunk ? rest : kStepBufferChunk;
+    auto* const value = static_cast<unsigned char*>(b.value) + begin;
+    auto* const staged = static_cast<unsigned char*>(b.staged) + begin;
+    unsigned char* const to = commit ? value : staged;
+    const unsigned char* const from = commit ? staged : value;
+    for_each_pack<16>(
+        n, pack_head<16>(to, from), threadIdx.x, kThreads,
+        [&](std::int64_t i) { store_vector(to + i, load_vector<uint4>(from + i)); },
+        [&](std::int64_t i) { to[i] = from[i]; });
+  }
+
+  template <class Rule, class Params>
+  __global__ void __launch_bounds__(kThreads) update_window_kernel(Params params, StepTable t) {
+    const StepState& state = *t.state;
+    const bool steps = state.record.did_step != 0;
+    const auto block = static_cast<std::int32_t>(blockIdx.x);
+    if (block >= t.parameter_chunks) {
+      const StepChunk chunk = t.chunks[block];
+      settle_buffer(t.buffers[chunk.row], chunk.part * kStepBufferChunk, steps);
+      return;
+    }
+    if (!steps) return;
+    const StepChunk chunk = t.chunks[block];
+    const StepParameter p = t.parameters[chunk.row];
+    if (p.present == 0) return;
+    const Rule rule = make_rule<Rule>(params, state, p);
+    const float inv_scale = state.record.status.inv_scale;
+    const float clip = state.record.status.clip;
+    const std::int64_t begin = chunk.part * kStepChunk;
+    const std::int64_t rest = p.size - begin;
+    // A chunk is a multiple of a pack: every chunk has the parameter's head.
+    for_each_pack<kPack>(
+        rest < kStepChunk ? rest : kStepChunk, common_head<Rule>(p), threadIdx.x, kThreads,
+        [&](std::int64_t i) { update<kPack>(p, rule, inv_scale, clip, begin + i); },
+        [&](std::int64_t i) { update<1>(p, rule, inv_scale, clip, begin + i); });
+  }
+
+  template <class Rule, class T, class Params>
+  void launch_update(T target, const char* name, const Params& params, const StepTable& t) {
+    const std::int32_t blocks = t.parameter_chunks + t.buffer_chunks;
+    if (blocks == 0) return;
+    launch(target, {.name = name, .grid = {static_cast<unsigned>(blocks)}, .block = {kThreads}},
+           update_window_kernel<Rule, Params>, params, t);
+  }
+
+  }  // namespace
+}  // namespace
+
+template <DeviceTarget T>
+void update_window(T target, const SgdParams& params, const StepTable& table) {
+  validate(params);
+  if (params.momentum != 0.0)
+    launch_update<Momentum>(target, "update_momentum", params, table);
+  else
+    launch_update<Sgd>(target, "update_sgd", params, table);
+}
+
+template <DeviceTarget T>
+void update_window(T target, const AdamParams& params, const StepTable& table) {
+  validate(params);
+  launch_update<Adam>(target, params.decoupled ? "update_adamw" : "update_adam", params, table);
+}
+
+template void update_window(Target, const SgdParams&, const StepTable&);
+template void update_window(Target, const AdamParams&, const StepTable&);
+
+}  // namespace roundoff
