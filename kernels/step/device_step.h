@@ -137,13 +137,13 @@ struct StepTable {
 };
 
 struct WindowParams {
-  ScalerConfig scaler;
+  ScalerConfig scaler = {};
   std::int64_t max_skips = 0;  // 0: no limit
-  ClipParams clip;
-  LearningRate rate;
+  ClipParams clip = {};
+  LearningRate rate = {};
   // The optimizer's: only Adam's are used here, for its bias corrections.
   bool adam = false;
-  AdamParams optimizer;
+  AdamParams optimizer = {};
 };
 
 struct TargetParams {
