@@ -40,12 +40,30 @@ enum class Meeting : std::uint8_t {
   ldmatrix,
   stmatrix,
   elect,
+  wgmma,
+  wgmma_fence,
+  wgmma_commit,
+  wgmma_wait,
+  set_registers,
   other
 };
 constexpr const char* name(Meeting meeting) {
-  constexpr const char* kNames[] = {"__syncwarp", "shuffle", "vote",      "match",
-                                    "match",      "reduce",  "mma.sync",  "ldmatrix",
-                                    "stmatrix",   "elect",   "collective"};
+  constexpr const char* kNames[] = {"__syncwarp",
+                                    "shuffle",
+                                    "vote",
+                                    "match",
+                                    "match",
+                                    "reduce",
+                                    "mma.sync",
+                                    "ldmatrix",
+                                    "stmatrix",
+                                    "elect.sync",
+                                    "wgmma.mma_async",
+                                    "wgmma.fence",
+                                    "wgmma.commit_group",
+                                    "wgmma.wait_group",
+                                    "setmaxnreg",
+                                    "collective"};
   return kNames[static_cast<int>(meeting)];
 }
 
@@ -131,6 +149,8 @@ struct Cluster {
   void post(std::function<void()> operation);
   // An asynchronous operation is completing: a fault in it is no thread's.
   bool in_async() const { return in_async_; }
+  // Lets what is in flight go on: now and then, or (`idle`: nothing else can run) one operation.
+  bool complete_pending(bool idle);
 
   void wake(Thread& thread) {
     thread.state = ThreadState::ready;
@@ -160,7 +180,6 @@ struct Cluster {
   Thread* pop();
   Thread* next();
   void exit_thread(Thread& thread);
-  bool complete_pending(bool idle);
   std::string deadlock() const;
 
   std::vector<std::function<void()>> pending_;
