@@ -126,9 +126,11 @@ void need_sm_90(const char* what, Site site);
 // A poll that found nothing: lets others run, and what is in flight land when only polls go on.
 void fruitless_poll(const char* what, Site site);
 
-// Bytes of a copy land on a barrier. `phase`: the one it was issued in.
-void land_bytes(Block& block, std::uint64_t* barrier, std::size_t bytes, std::uint64_t phase,
-                std::uint64_t operation);
+// Before a copy lands: faults where it comes too late for the phase that it was issued in, or for
+// its block.
+void check_landing(Block& block, std::uint64_t* barrier, std::size_t bytes, std::uint64_t phase);
+// Its bytes count on the barrier.
+void land_bytes(Block& block, std::uint64_t* barrier, std::size_t bytes, std::uint64_t operation);
 // Looks a barrier up for a copy that will signal it: its phase.
 std::uint64_t phase_of(std::uint64_t* barrier, const char* what, Site site);
 

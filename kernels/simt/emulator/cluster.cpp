@@ -218,11 +218,7 @@ Thread* Cluster::pop() {
   at_block_ = b;
   at_warp_ = w;
   at_lane_ = l;
-  Block& chosen = *block[b];
-  if ((chosen.warps[w].ready &= ~(1U << l)) == 0) {
-    if ((chosen.ready_warps &= ~(1U << w)) == 0) ready_blocks_ &= ~(1U << b);
-  }
-  return &chosen.thread[w * kWarp + l];
+  return take(b, w, l);
 }
 
 // Asynchronous operations land between the steps of threads.
@@ -285,13 +281,35 @@ void Cluster::leave(Thread& me) {
   }
 }
 
-void Cluster::give_way(Thread& me) {
-  // The others first: under depth-first the thread itself would be next again.
-  Thread* to = nullptr;
-  if (ready_blocks_ != 0) {
-    if (config.schedule == Schedule::depth_first) at_warp_ = (me.warp + 1U) % kMaxWarps;
-    to = pop();
+// The next ready thread after `me`, in turn over lanes, warps and blocks: threads that poll must
+// not keep others from what they poll for.
+Thread* Cluster::pop_after(const Thread& me) {
+  if (ready_blocks_ == 0) return nullptr;
+  at_block_ = me.geometry->cluster_rank;
+  at_warp_ = me.warp;
+  const auto above = [](unsigned i) { return i >= 31 ? 0U : ~0U << (i + 1); };
+  const Block& own = *block[at_block_];
+  std::uint32_t lanes = own.warps[at_warp_].ready & above(me.lane);
+  if (lanes == 0) {
+    const std::uint32_t warps = own.ready_warps & above(at_warp_);
+    if (warps == 0) at_block_ = bit_after(ready_blocks_, at_block_);
+    at_warp_ = lowest_bit(warps != 0 ? warps : block[at_block_]->ready_warps);
+    lanes = block[at_block_]->warps[at_warp_].ready;
   }
+  at_lane_ = lowest_bit(lanes);
+  return take(at_block_, at_warp_, at_lane_);
+}
+
+Thread* Cluster::take(unsigned b, unsigned w, unsigned l) {
+  Block& chosen = *block[b];
+  if ((chosen.warps[w].ready &= ~(1U << l)) == 0) {
+    if ((chosen.ready_warps &= ~(1U << w)) == 0) ready_blocks_ &= ~(1U << b);
+  }
+  return &chosen.thread[w * kWarp + l];
+}
+
+void Cluster::give_way(Thread& me) {
+  Thread* to = config.schedule == Schedule::random ? pop() : pop_after(me);
   wake(me);
   if (to == nullptr) {
     leave(me);

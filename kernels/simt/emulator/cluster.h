@@ -178,6 +178,8 @@ struct Cluster {
   void start(Thread& thread);
   void switch_to(Thread& me, Thread& next);
   Thread* pop();
+  Thread* pop_after(const Thread& me);
+  Thread* take(unsigned b, unsigned w, unsigned l);
   Thread* next();
   void exit_thread(Thread& thread);
   std::string deadlock() const;

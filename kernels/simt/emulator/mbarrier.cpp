@@ -243,15 +243,20 @@ std::uint64_t phase_of(std::uint64_t* barrier, const char* what, Site site) {
   return state_of(block_of(barrier, what, site), barrier, what, site).phase;
 }
 
-void land_bytes(Block& block, std::uint64_t* barrier, std::size_t bytes, std::uint64_t phase,
-                std::uint64_t operation) {
-  constexpr const char* kWhat = "a copy's signal";
-  MbarrierState& b = state_of(block, barrier, kWhat, {"", 0});
-  if (b.phase != phase)
-    fault(kWhat, ": the phase in which the copy was issued ended before its ", bytes,
+void check_landing(Block& block, std::uint64_t* barrier, std::size_t bytes, std::uint64_t phase) {
+  const MbarrierState* b = find(block, barrier);
+  if (b != nullptr && b->phase != phase)
+    fault("a copy's mbarrier: the phase in which the copy was issued ended before its ", bytes,
           " bytes landed; they were not announced in time (expect_tx)");
+  if (block.live == 0)
+    fault("a copy of ", bytes, " bytes landed in shared memory of a block that has exited");
+}
+
+void land_bytes(Block& block, std::uint64_t* barrier, std::size_t bytes, std::uint64_t operation) {
+  constexpr const char* kWhat = "a copy's mbarrier";
+  MbarrierState& b = state_of(block, barrier, kWhat, {"", 0});
   if (Monitor* monitor = block.cluster->monitor)
-    monitor->async_release(operation, object(barrier, phase));
+    monitor->async_release(operation, object(barrier, b.phase));
   b.bytes -= static_cast<std::int64_t>(bytes);
   if (b.bytes < -kMostBytes) fault(kWhat, ": tx-count underflow");
   flip_if_complete(block, b, kWhat, {"", 0});

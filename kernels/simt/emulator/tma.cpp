@@ -91,12 +91,11 @@ void start_load(std::vector<Target> to, std::size_t bytes, Swizzle swizzle,
     std::vector<char> dense(bytes);
     read(dense.data());
     for (const Target& t : to) {
-      if (t.block->live == 0)
-        fault("a copy of ", bytes, " bytes landed in shared memory of a block that has exited");
+      check_landing(*t.block, t.done, bytes, t.phase);
       move_box(*t.block, t.shared, swizzle, dense.data(), bytes, Move::in);
       if (cluster.monitor != nullptr)
         cluster.monitor->async_write(operation, *t.block, t.shared, bytes);
-      land_bytes(*t.block, t.done, bytes, t.phase, operation);
+      land_bytes(*t.block, t.done, bytes, operation);
     }
   });
   preempt();
@@ -270,9 +269,7 @@ void bulk_wait(unsigned pending, bool reads, Site site) {
   while (stores.groups.size() > pending) stores.groups.pop_front();
 }
 
-void tma_prefetch(const TensorMap* map, Site site) {
-  check_map(map, map->rank, map->im2col, site);
-}
+void tma_prefetch(const TensorMap* map, Site site) { check_map(map, map->rank, map->im2col, site); }
 
 void fence_proxy_async(Site site) {
   need_sm_90("fence.proxy.async", site);
