@@ -170,6 +170,12 @@ Tensor Tensor::to(Allocator& allocator, MemoryCategory category) const {
   return copy;
 }
 
+Tensor on_host(const Tensor& tensor) {
+  if (!tensor.defined() || tensor.device() == Device::cpu) return tensor;
+  Allocator host;  // its block outlives it
+  return tensor.to(host);
+}
+
 Tensor make_leaf(Allocator& allocator, Tensor tensor, std::string name) {
   ROUNDOFF_CHECK(tensor.defined(), "leaf", "'", name, "' is undefined");
   ROUNDOFF_CHECK(is_floating(tensor.dtype()), "leaf", "a gradient needs a floating type, '", name,

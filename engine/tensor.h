@@ -93,6 +93,9 @@ class Tensor {
   std::shared_ptr<Leaf> leaf_;
 };
 
+// The tensor itself where the host holds it, else a copy of its elements that the host can read.
+Tensor on_host(const Tensor& tensor);
+
 // What a gradient belongs to: a parameter, or a person's own tensor.
 struct Leaf {
   std::string name;

@@ -1,7 +1,6 @@
 #include "models/checkpoint.h"
 
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "engine/io/safetensors.h"
@@ -181,21 +180,19 @@ const HostArray& find(const SafetensorsFile& file, const std::string& name, cons
 // A tensor of the file and where its bytes go; copied once everything was found.
 struct Copy {
   const HostArray* from;
-  void* to;
+  Tensor to;
 };
 
 void plan_weights(const SafetensorsFile& file, Model& model, const std::string& origin,
                   std::vector<Copy>& copies) {
   for (const ParameterEntry& e : model.parameters().entries())
-    copies.push_back({&find(file, e.name, e.shape, e.tensor.dtype(), origin), e.tensor.raw()});
+    copies.push_back({&find(file, e.name, e.shape, e.tensor.dtype(), origin), e.tensor});
   for (const Buffer& b : model.parameters().buffers())
-    copies.push_back({&find(file, b.name, b.shape, b.dtype, origin), b.value.raw()});
+    copies.push_back({&find(file, b.name, b.shape, b.dtype, origin), b.value});
 }
 
 void carry_out(const std::vector<Copy>& copies) {
-  for (const Copy& copy : copies)
-    if (!copy.from->bytes.empty())
-      std::memcpy(copy.to, copy.from->bytes.data(), copy.from->bytes.size());
+  for (const Copy& copy : copies) copy.to.write(copy.from->bytes.data());
 }
 
 }  // namespace
@@ -205,18 +202,21 @@ void save_checkpoint(const std::filesystem::path& path, Trainer& trainer,
   ParameterArena& parameters = trainer.model().parameters();
   std::vector<TensorBytes> tensors;
   std::vector<std::int64_t> steps;
-  const auto add_moments = [&](const char* prefix, const Tensor& flat) {
-    if (!flat.defined()) return;
-    for (const ParameterEntry& e : parameters.entries())
-      tensors.emplace_back(prefix + e.name, flat.slice(e.offset, e.shape).const_view());
+  std::vector<Tensor> held;  // what the host can read, until it is written
+  const auto add = [&](const std::string& name, const Tensor& tensor) {
+    tensors.emplace_back(name, held.emplace_back(on_host(tensor)).const_view());
   };
-  for (const ParameterEntry& e : parameters.entries()) {
-    tensors.emplace_back(e.name, e.tensor.const_view());
-    steps.push_back(e.steps);
-  }
-  for (const Buffer& b : parameters.buffers()) tensors.emplace_back(b.name, b.value.const_view());
-  add_moments("optimizer.first.", trainer.optimizer().first_moment());
-  add_moments("optimizer.second.", trainer.optimizer().second_moment());
+  const auto add_flat = [&](const std::string& prefix, const Tensor& flat) {
+    if (!flat.defined()) return;
+    const Tensor host = on_host(flat);
+    for (const ParameterEntry& e : parameters.entries())
+      add(prefix + e.name, host.slice(e.offset, e.shape));
+  };
+  add_flat("", parameters.flat_master());
+  for (const ParameterEntry& e : parameters.entries()) steps.push_back(e.steps);
+  for (const Buffer& b : parameters.buffers()) add(b.name, b.value);
+  add_flat("optimizer.first.", trainer.optimizer().first_moment());
+  add_flat("optimizer.second.", trainer.optimizer().second_moment());
   tensors.emplace_back(
       "optimizer.steps",
       ConstView{steps.data(), DType::i64, {static_cast<std::int64_t>(steps.size())}});
@@ -244,7 +244,7 @@ CheckpointNotes load_checkpoint(const std::filesystem::path& path, Trainer& trai
     if (!flat.defined()) return;
     for (const ParameterEntry& e : parameters.entries())
       copies.push_back({&find(file, prefix + e.name, e.shape, DType::fp32, origin),
-                        flat.slice(e.offset, e.shape).raw()});
+                        flat.slice(e.offset, e.shape)});
   };
   plan_moments("optimizer.first.", trainer.optimizer().first_moment());
   plan_moments("optimizer.second.", trainer.optimizer().second_moment());

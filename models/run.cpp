@@ -334,12 +334,14 @@ class Run {
   // The best weights stay in memory where no file keeps them.
   void keep_best() {
     if (!settings_.out.empty()) return;
-    const Tensor& master = trainer_->model().parameters().flat_master();
-    best_.assign(master.data<std::byte>(), master.data<std::byte>() + master.bytes());
+    const auto keep = [](const Tensor& from, std::vector<std::byte>& to) {
+      to.resize(from.bytes());
+      from.read(to.data());
+    };
+    keep(trainer_->model().parameters().flat_master(), best_);
     best_buffers_.clear();
     for (const Buffer& b : trainer_->model().parameters().buffers())
-      best_buffers_.emplace_back(b.value.data<std::byte>(),
-                                 b.value.data<std::byte>() + b.value.bytes());
+      keep(b.value, best_buffers_.emplace_back());
   }
 
   void restore_best() {
@@ -349,12 +351,9 @@ class Run {
       return;
     }
     ParameterArena& parameters = trainer_->model().parameters();
-    std::copy(best_.begin(), best_.end(), parameters.flat_master().data<std::byte>());
+    parameters.flat_master().write(best_.data());
     std::size_t i = 0;
-    for (Buffer& b : parameters.buffers()) {
-      std::copy(best_buffers_[i].begin(), best_buffers_[i].end(), b.value.data<std::byte>());
-      ++i;
-    }
+    for (const Buffer& b : parameters.buffers()) b.value.write(best_buffers_[i++].data());
     parameters.discard_buffers();
     parameters.changed(/*copies_written=*/false);
   }

@@ -37,8 +37,10 @@ class RoundingObserver : public NodeObserver {
     if (value.defined()) add(value, gradient);
   }
   void add(const Tensor& value, const Tensor& gradient) {
-    for (std::int64_t i = 0; i < value.numel(); ++i)
-      sum_ += std::abs(gradient.at(i)) * (u_ * std::abs(value.at(i)) + eta_);
+    const Tensor v = on_host(value);
+    const Tensor g = on_host(gradient);
+    for (std::int64_t i = 0; i < v.numel(); ++i)
+      sum_ += std::abs(g.at(i)) * (u_ * std::abs(v.at(i)) + eta_);
   }
   double take() { return std::exchange(sum_, 0.0); }
   void forget() { outputs_.clear(); }
@@ -82,6 +84,7 @@ AmpCheckResult amp_check(Context& context, Model& model, const Tensor& x, std::i
     const Scoped<NodeObserver*> observed(context.observer, &observer);
     const Tensor input = make_leaf(context.allocator, sample, "input");
     const Tensor logits = model.forward(context, input);
+    const std::vector<double> references = logits.to_vector();
     for (std::int64_t j = 0; j < logits.numel(); ++j) {
       std::vector<double> one_hot(static_cast<std::size_t>(logits.numel()));
       one_hot[static_cast<std::size_t>(j)] = 1;
@@ -94,7 +97,7 @@ AmpCheckResult amp_check(Context& context, Model& model, const Tensor& x, std::i
       model.parameters().zero_grad();
       input.leaf()->zero_grad();
       const double bound = 2 * observer.take();
-      const double reference = logits.at(j);
+      const double reference = references[static_cast<std::size_t>(j)];
       const double value = low_logits[static_cast<std::size_t>(j)];
       const double difference = std::abs(value - reference);
       const bool broken = std::isfinite(reference) && !std::isfinite(value);

@@ -8,7 +8,8 @@ namespace roundoff {
 namespace {
 
 // The weight that a micro-batch's targets put into the window's mean.
-double valid_weight(const Tensor& labels, const LossSettings& loss) {
+double valid_weight(const MicroBatch& micro, const LossSettings& loss) {
+  const Tensor labels = on_host(micro.host_labels.defined() ? micro.host_labels : micro.labels);
   double weight = 0;
   const auto* label = labels.data<std::int64_t>();
   for (std::int64_t i = 0; i < labels.numel(); ++i) {
@@ -25,13 +26,15 @@ double valid_weight(const Tensor& labels, const LossSettings& loss) {
 StepResult accumulate_window(Context& context, Model& model, std::span<const MicroBatch> window,
                              double seed, const LossSettings& loss_settings) {
   StepResult result;
+  LossSettings host_loss = loss_settings;
+  host_loss.class_weights = on_host(loss_settings.class_weights);
   for (const MicroBatch& micro : window) {
-    result.valid += valid_weight(micro.labels, loss_settings);
+    result.valid += valid_weight(micro, host_loss);
     result.samples += micro.labels.numel();
   }
   if (result.valid == 0) return result;
   for (const MicroBatch& micro : window) {
-    if (valid_weight(micro.labels, loss_settings) == 0) continue;
+    if (valid_weight(micro, host_loss) == 0) continue;
     context.rng.sample0 = micro.sample0;
     const Tensor logits = model.forward(context, micro.x);
     const CrossEntropyResult loss = cross_entropy(context, logits, micro.labels,
@@ -42,7 +45,8 @@ StepResult accumulate_window(Context& context, Model& model, std::span<const Mic
     context.tape.backward(context, loss.loss, seed / result.valid);
     context.tape.clear();
     result.loss += loss.loss.item() / result.valid;
-    result.correct += count_correct(logits, micro.labels);
+    result.correct +=
+        count_correct(logits, micro.host_labels.defined() ? micro.host_labels : micro.labels);
   }
   return result;
 }

@@ -16,6 +16,9 @@ struct MicroBatch {
   Tensor labels;  // [m] int64
   // Global index (position in the epoch's order) of the first sample.
   std::uint64_t sample0 = 0;
+  // Where `labels` are a device's: the same, as the host holds them, so that counting them reads
+  // nothing back. May be undefined.
+  Tensor host_labels = {};
 };
 
 struct LossSettings {

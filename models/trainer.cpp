@@ -121,10 +121,9 @@ void Trainer::cut(const Sampler::Batch& batch, std::int64_t micro_batch,
     micro.x = Tensor::empty(context_.allocator, shape, DType::fp32);
     micro.labels = Tensor::empty(context_.allocator, {n}, DType::i64);
     micro.sample0 = static_cast<std::uint64_t>(batch.first + begin);
-    reader_.gather(
+    micro.host_labels = reader_.gather(
         batch.indices.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n)),
-        {micro.x.data<float>(), static_cast<std::size_t>(micro.x.numel())},
-        {micro.labels.data<std::int64_t>(), static_cast<std::size_t>(n)});
+        micro.x, micro.labels, host_);
     micro.x = model_input(context_, *model_, micro.x);
   }
 }
@@ -165,7 +164,8 @@ Trainer::FirstGradient Trainer::first_gradient() {
         const std::int64_t n = entry.shape.numel();
         first.values.resize(at + static_cast<std::size_t>(n));
         if (!entry.tensor.leaf()->has_grad) continue;
-        const auto* g = entry.tensor.leaf()->grad.data<float>();
+        const Tensor grad = on_host(entry.tensor.leaf()->grad);
+        const auto* g = grad.data<float>();
         for (std::int64_t i = 0; i < n; ++i)
           first.values[at + static_cast<std::size_t>(i)] = g[i] * status.inv_scale;
       }

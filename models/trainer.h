@@ -111,6 +111,7 @@ class Trainer {
   TrainConfig config_;
   const Dataset& data_;
   Context context_;
+  Allocator host_;  // batches on their way to a device
   std::unique_ptr<Model> model_;
   std::unique_ptr<Optimizer> optimizer_;
   LossScaler scaler_;

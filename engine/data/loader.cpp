@@ -128,4 +128,21 @@ void BatchReader::gather(std::span<const std::int64_t> indices, std::span<float>
   }
 }
 
+Tensor BatchReader::gather(std::span<const std::int64_t> indices, const Tensor& images,
+                           const Tensor& labels, Allocator& host) const {
+  ROUNDOFF_CHECK(images.dtype() == DType::fp32 && labels.dtype() == DType::i64, "batch",
+                 "images of ", name(images.dtype()), " and labels of ", name(labels.dtype()),
+                 ", fp32 and int64 expected");
+  const bool copied = images.device() != Device::cpu;
+  const Tensor to = copied ? Tensor::empty(host, images.shape(), DType::fp32) : images;
+  const Tensor to_labels = copied ? Tensor::empty(host, labels.shape(), DType::i64) : labels;
+  gather(indices, {to.data<float>(), static_cast<std::size_t>(to.numel())},
+         {to_labels.data<std::int64_t>(), static_cast<std::size_t>(to_labels.numel())});
+  if (copied) {
+    images.copy_from(to);
+    labels.copy_from(to_labels);
+  }
+  return to_labels;
+}
+
 }  // namespace roundoff

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/data/dataset.h"
+#include "engine/tensor.h"
 
 namespace roundoff {
 
@@ -67,6 +68,10 @@ class BatchReader {
   // images [indices.size(), H, W, C], labels [indices.size()]; both must have exactly that size.
   void gather(std::span<const std::int64_t> indices, std::span<float> images,
               std::span<std::int64_t> labels) const;
+  // The same into tensors of any device, fp32 and int64; `host` serves what goes on to a device.
+  // Labels as the host holds them come back.
+  Tensor gather(std::span<const std::int64_t> indices, const Tensor& images, const Tensor& labels,
+                Allocator& host) const;
   std::int64_t image_size() const { return image_size_; }
 
  private:
