@@ -13,13 +13,15 @@ else()
   set(ROUNDOFF_CHECKED OFF)
 endif()
 
-set(ROUNDOFF_CHECKED_FLAGS -fsanitize=thread -O1 -g1 -fno-omit-frame-pointer)
+# Calls at the end of a function stay calls: they are told apart by where they return to.
+set(ROUNDOFF_CHECKED_FLAGS -fsanitize=thread -O1 -g1 -fno-omit-frame-pointer
+    -fno-optimize-sibling-calls)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   list(APPEND ROUNDOFF_CHECKED_FLAGS -fno-vectorize -fno-slp-vectorize
-       "SHELL:-mllvm -tsan-instrument-func-entry-exit=0")
+       "SHELL:-mllvm -tsan-instrument-func-entry-exit=0" "SHELL:-mllvm -tsan-distinguish-volatile=1")
 else()
   list(APPEND ROUNDOFF_CHECKED_FLAGS -fno-tree-vectorize
-       "SHELL:--param tsan-instrument-func-entry-exit=0")
+       "SHELL:--param tsan-instrument-func-entry-exit=0" "SHELL:--param tsan-distinguish-volatile=1")
 endif()
 set(ROUNDOFF_PTXAS_STRICT -Xptxas=--warn-on-spills,--warn-on-local-memory-usage,--warning-as-error)
 set(ROUNDOFF_CHECKED_EXPORTS "${CMAKE_CURRENT_LIST_DIR}/checked.map")
@@ -56,7 +58,8 @@ function(roundoff_kernel_library name)
       # stand in for the program's own, or the other way about.
       set_target_properties(${name}_${build} PROPERTIES CXX_VISIBILITY_PRESET default
         VISIBILITY_INLINES_HIDDEN OFF LINK_DEPENDS "${ROUNDOFF_CHECKED_EXPORTS}")
-      target_link_options(${name}_${build} PRIVATE "-Wl,--version-script=${ROUNDOFF_CHECKED_EXPORTS}")
+      target_link_options(${name}_${build} PRIVATE "-Wl,--version-script=${ROUNDOFF_CHECKED_EXPORTS}"
+        -Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset)
     endif()
     target_compile_features(${name}_${build} PUBLIC cxx_std_20)
     target_link_libraries(${name}_${build} PUBLIC roundoff::simt ${arg_LINK} PRIVATE ${arg_PRIVATE})

@@ -165,7 +165,8 @@ void Cluster::run(const LaunchConfig& config_of_launch, const std::function<void
     live = 0;
     for (unsigned rank = 0; rank < blocks; ++rank) live += block[rank]->live;
     if (live != 0)
-      error_ = std::make_exception_ptr(KernelFault(concat("[", launch->name, "] ", deadlock())));
+      error_ = std::make_exception_ptr(KernelFault(
+          concat("[", launch->name, "] ", deadlock(), " (", schedule_text(config), ")")));
   }
   pending_.clear();
   if (monitor != nullptr) monitor->cluster_end(*this, error_ != nullptr);
@@ -417,7 +418,8 @@ std::string where(const Thread& thread) {
   return out.str();
 }
 
-void fault_in(Cluster& cluster, const std::string& message, Site site) {
+namespace {
+std::exception_ptr kernel_fault(Cluster& cluster, std::string message, Site site) {
   std::ostringstream out;
   out << "[" << cluster.launch->name << "] " << message;
   if (cluster.in_async()) {
@@ -426,7 +428,14 @@ void fault_in(Cluster& cluster, const std::string& message, Site site) {
     out << ", at " << where(*current());
   }
   if (site.line != 0) out << ", " << site.file << ":" << site.line;
-  cluster.abandon(std::make_exception_ptr(KernelFault(out.str())));
+  out << " (" << schedule_text(cluster.config) << ")";
+  return std::make_exception_ptr(KernelFault(out.str()));
+}
+}  // namespace
+
+// The stack is left without destructors, so nothing on it may own memory by then.
+void fault_in(Cluster& cluster, std::string&& message, Site site) {
+  cluster.abandon(kernel_fault(cluster, std::move(message), site));
 }
 
 void yield() {

@@ -202,7 +202,7 @@ std::string where(const Thread& thread);
 
 // Ends the running launch with "[kernel] message, at block ... thread ...". In the middle of an
 // asynchronous operation no thread is named.
-[[noreturn]] ROUNDOFF_SIMT_API void fault_in(Cluster& cluster, const std::string& message,
+[[noreturn]] ROUNDOFF_SIMT_API void fault_in(Cluster& cluster, std::string&& message,
                                              Site site = {"", 0});
 template <class... Parts>
 [[noreturn]] void fault(const Parts&... parts) {

@@ -12,7 +12,7 @@
 
 #include "kernels/simt/emulator/cluster.h"
 #include "kernels/simt/emulator/memory.h"
-#include "kernels/simt/emulator/monitor.h"
+#include "kernels/simt/emulator/watcher.h"
 
 namespace roundoff::simt {
 
@@ -33,6 +33,14 @@ Config with_schedule(Config config, std::uint64_t k) {
   config.preempt_one_in = kPreempt[k / 2 % 4];
   config.shuffle_blocks = k % 4 == 3 || k % 8 == 6;
   return config;
+}
+
+std::string schedule_text(const Config& config) {
+  std::string text = concat("schedule ", name(config.schedule), ", copies ", name(config.async),
+                            ", seed ", config.seed);
+  if (config.preempt_one_in != 0) text = concat(text, ", preempted one in ", config.preempt_one_in);
+  if (config.shuffle_blocks) text += ", blocks shuffled";
+  return text;
 }
 
 Counters& Counters::operator+=(const Counters& other) {
@@ -125,9 +133,10 @@ Emulator::Emulator(const Config& c)
 Emulator::~Emulator() = default;
 
 void* Emulator::allocate(std::size_t bytes) {
+  if (config.sanitize) monitor();
   const Memory::Open open(*memory_, config.guard_host);
   void* p = memory_->allocate(bytes);
-  if (monitor_ != nullptr) monitor_->allocated(p, bytes);
+  if (watcher_ != nullptr) watcher_->allocated(p, bytes);
   return p;
 }
 
@@ -136,7 +145,7 @@ void Emulator::free(void* p) {
   const Allocation* a = memory_->find(p);
   const std::size_t bytes = a != nullptr ? a->bytes : 0;
   memory_->free(p);
-  if (monitor_ != nullptr) monitor_->freed(p, bytes);
+  if (watcher_ != nullptr) watcher_->freed(p, bytes);
 }
 
 std::size_t Emulator::allocated_bytes() const { return memory_->allocated_bytes(); }
@@ -147,7 +156,7 @@ void Emulator::copy_in(void* device, const void* host, std::size_t bytes) {
   memory_->check_range(device, bytes, "copy to the device");
   const Memory::Open open(*memory_, config.guard_host);
   std::memcpy(device, host, bytes);
-  if (monitor_ != nullptr) monitor_->host_wrote(device, bytes);
+  if (watcher_ != nullptr) watcher_->host_wrote(device, bytes);
 }
 
 void Emulator::copy_out(void* host, const void* device, std::size_t bytes) {
@@ -163,7 +172,7 @@ void Emulator::copy_within(void* to, const void* from, std::size_t bytes) {
   memory_->check_range(to, bytes, "copy on the device");
   const Memory::Open open(*memory_, config.guard_host);
   std::memmove(to, from, bytes);
-  if (monitor_ != nullptr) monitor_->host_wrote(to, bytes);
+  if (watcher_ != nullptr) watcher_->host_wrote(to, bytes);
 }
 
 void Emulator::fill(void* device, int byte, std::size_t bytes) {
@@ -171,7 +180,7 @@ void Emulator::fill(void* device, int byte, std::size_t bytes) {
   memory_->check_range(device, bytes, "fill on the device");
   const Memory::Open open(*memory_, config.guard_host);
   std::memset(device, byte, bytes);
-  if (monitor_ != nullptr) monitor_->host_wrote(device, bytes);
+  if (watcher_ != nullptr) watcher_->host_wrote(device, bytes);
 }
 
 namespace {
@@ -203,8 +212,13 @@ void check_launch(const LaunchConfig& launch, const Config& config) {
 }  // namespace
 
 Monitor& Emulator::monitor() {
-  ROUNDOFF_CHECK(monitor_ != nullptr, "simulated device", "has no sanitizer yet");
-  return *monitor_;
+  if (watcher_ == nullptr) watcher_ = std::make_unique<Watcher>(*this);
+  return *watcher_;
+}
+
+Profile Emulator::profile() const { return watcher_ == nullptr ? Profile{} : watcher_->profile(); }
+void Emulator::reset_profile() {
+  if (watcher_ != nullptr) watcher_->reset_profile();
 }
 
 void Emulator::run(const LaunchConfig& launch, bool checked, const std::function<void()>& body) {
@@ -256,7 +270,11 @@ void Emulator::run(const LaunchConfig& launch, bool checked, const std::function
     counters_ += workers_->clusters[w]->counters;
     workers_->clusters[w]->counters = {};
   }
-  if (watcher != nullptr) watcher->launch_end(counters_);
+  if (watcher != nullptr) {
+    watcher->launch_end(counters_);
+  } else if (watcher_ != nullptr) {
+    watcher_->unwatched();
+  }
   if (error != nullptr) std::rethrow_exception(error);
 }
 

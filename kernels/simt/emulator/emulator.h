@@ -24,6 +24,8 @@ namespace roundoff::simt {
 
 class Monitor;
 class Memory;
+class Watcher;
+struct Profile;
 
 // Which ready thread runs next.
 enum class Schedule : std::uint8_t {
@@ -67,6 +69,9 @@ struct Config {
 
 // The k-th of a family of schedules that differ in every respect: what "under n schedules" means.
 ROUNDOFF_SIMT_API Config with_schedule(Config config, std::uint64_t k);
+// What of a configuration decides the order of events, as faults name it: a run with the same
+// values meets the same fault.
+ROUNDOFF_SIMT_API std::string schedule_text(const Config& config);
 
 // Counted in every run, instrumented or not.
 struct Counters {
@@ -126,12 +131,16 @@ class ROUNDOFF_SIMT_API Emulator {
   Memory& memory() { return *memory_; }
   // The sanitizer and profiler of this device, made when they are first needed.
   Monitor& monitor();
+  // Of the instrumented kernels that ran with config.profile, since the start or the last reset
+  // (profiler/profile.h).
+  Profile profile() const;
+  void reset_profile();
 
  private:
   struct Workers;
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Workers> workers_;
-  std::unique_ptr<Monitor> monitor_;
+  std::unique_ptr<Watcher> watcher_;
   Counters counters_;
 };
 

@@ -9,6 +9,9 @@
 #include <tuple>
 
 #include "kernels/simt/emulator/atomic.h"
+#if defined(ROUNDOFF_TARGET_CHECKED)
+#include "kernels/simt/emulator/instrumentation.h"
+#endif
 #include "kernels/simt/emulator/launch.h"
 #include "kernels/simt/emulator/shared.h"
 #include "kernels/simt/emulator/thread.h"
@@ -122,13 +125,19 @@ ROUNDOFF_DEVICE_NAMESPACE {
   // Out of line, so that an access stays whole: split by the optimiser, it would be counted as many
   // and hide from the check of its alignment.
   template <class V>
-  [[gnu::noinline]] V load_vector(const void* p) {
+  [[gnu::noinline]] ROUNDOFF_UNINSTRUMENTED V load_vector(const void* p) {
     static_assert(sizeof(V) == 4 || sizeof(V) == 8 || sizeof(V) == 16);
+#if defined(ROUNDOFF_TARGET_CHECKED)
+    simt::vector_load(p, sizeof(V), __builtin_return_address(0));
+#endif
     return *static_cast<const V*>(p);
   }
   template <class V>
-  [[gnu::noinline]] void store_vector(void* p, V v) {
+  [[gnu::noinline]] ROUNDOFF_UNINSTRUMENTED void store_vector(void* p, V v) {
     static_assert(sizeof(V) == 4 || sizeof(V) == 8 || sizeof(V) == 16);
+#if defined(ROUNDOFF_TARGET_CHECKED)
+    simt::vector_store(p, sizeof(V), __builtin_return_address(0));
+#endif
     *static_cast<V*>(p) = v;
   }
 

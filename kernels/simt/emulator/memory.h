@@ -34,6 +34,11 @@ class ROUNDOFF_SIMT_API Memory {
   std::uintptr_t base() const { return base_; }
   // The allocation that begins at or last before p; null where there is none.
   const Allocation* find(const void* p) const;
+  // In the order of their addresses.
+  template <class F>
+  void for_each(F&& f) const {
+    for (const auto& [begin, allocation] : allocations_) f(allocation);
+  }
   // Throws, naming the operation, unless [p, p + bytes) lies in one live allocation.
   void check_range(const void* p, std::size_t bytes, const char* operation) const;
   // Grows with every allocation or release, so that a lookup may be remembered.

@@ -16,7 +16,9 @@ struct Block;
 struct Cluster;
 struct Counters;
 
-enum class Access : std::uint8_t { read, write, atomic };
+// The strong ones are volatile: two of them at one place are no race, as two atomics are none.
+enum class Access : std::uint8_t { read, write, atomic, strong_read, strong_write };
+const char* name(Access kind);
 
 class ROUNDOFF_SIMT_API Monitor {
  public:
@@ -33,12 +35,18 @@ class ROUNDOFF_SIMT_API Monitor {
   // An access by the kernel's own code. `code` is an address in it, null where `site` says more.
   virtual void access(Thread& thread, const void* p, std::size_t bytes, Access kind,
                       const void* code, Site site) = 0;
+  // One whose address is not a multiple of its size, where the language asks for that. Does not
+  // return.
+  virtual void misaligned(Thread& thread, const void* p, std::size_t bytes, Access kind,
+                          const void* code) = 0;
   // Shared memory that a variable occupies from now on.
   virtual void shared_variable(Block& block, std::size_t offset, std::size_t bytes,
                                const char* name) = 0;
   virtual void host_wrote(const void* device, std::size_t bytes) = 0;
   virtual void allocated(const void* device, std::size_t bytes) = 0;
   virtual void freed(const void* device, std::size_t bytes) = 0;
+  // A kernel ran whose accesses were not seen.
+  virtual void unwatched() = 0;
 
   // --- Order: what one thread did before happens before what others do after ---
   // `release` adds the thread's past to the object, `acquire` makes the object's past the thread's.
