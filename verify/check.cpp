@@ -245,14 +245,14 @@ class Judge {
     double& worst = pass == Pass::forward ? report_.ratio : report_.gradient_ratio;
     worst = std::max(worst, c.bound_ratio);
     if (!c.holds) return;
+    if (pass == Pass::forward)
+      if (const Bound* b = find(model_, array, dtype, [&] { return call_.model(dtype); }))
+        (void)compared(array, actual, *b, Rung::host_model);
+    if (!is_random(fill_)) return;
     if (is_exact(*hard) && actual.numel() != 0) climbed(Rung::host_model);
-    if (is_random(fill_))
-      if (const Bound* b =
-              find(running_[p], array, dtype, [&] { return call_.running(dtype, pass); }))
-        (void)compared(array, actual, *b, Rung::running_bound);
-    if (pass == Pass::backward) return;
-    if (const Bound* b = find(model_, array, dtype, [&] { return call_.model(dtype); }))
-      (void)compared(array, actual, *b, Rung::host_model);
+    if (const Bound* b =
+            find(running_[p], array, dtype, [&] { return call_.running(dtype, pass); }))
+      (void)compared(array, actual, *b, Rung::running_bound);
   }
 
   Comparison compared(const std::string& array, const Tensor& actual, const Bound& bound,

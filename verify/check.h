@@ -99,8 +99,14 @@ CheckReport check_fill(const Case& c, DType dtype, Fill fill, GradientForm form,
 // Whether the operation's arithmetic exists: a V100 multiplies no bf16, unscale_clip takes no fp64.
 bool runs_in(std::string_view operation, DType dtype, Accumulator accumulator);
 
-// Runs calls by name in a context of a device.
-CallRunner device_runner(Device device, Accumulator accumulator = Accumulator::fp32);
+struct RunnerOptions {
+  Accumulator accumulator = Accumulator::fp32;
+  // The instrumented kernels under the emulator's sanitizer; sim only.
+  bool sanitize = false;
+};
+// Runs calls by name on a device. CallRequest::schedule is the number of a schedule of the emulator
+// (simt::with_schedule), and means nothing on other devices. Throws where the device is absent.
+CallRunner device_runner(Device device, const RunnerOptions& options = {});
 
 // The case's gradients against central differences, in fp64 on the cpu.
 GradcheckReport gradcheck_case(const Case& c, std::uint64_t seed);

@@ -1,6 +1,8 @@
 // Runs named calls in a context of a device, with sentinels around every buffer.
 #include <cstring>
 
+#include "engine/device.h"
+#include "kernels/simt/runtime_sim.h"
 #include "ops/shape.h"
 #include "verify/check.h"
 #include "verify/guard.h"
@@ -9,34 +11,38 @@ namespace roundoff {
 
 namespace {
 
-// One device, one context, guarded.
+// One context of a device, guarded.
 class GuardedContext {
  public:
-  explicit GuardedContext(Accumulator accumulator) : access_(host_memory()), guard_(access_) {
-    context_.allocator.observe(&guard_);
-    context_.accumulator = accumulator;
+  GuardedContext(std::shared_ptr<simt::Runtime> runtime, const RunnerOptions& options)
+      : guard_(access()), context_(std::move(runtime), options.sanitize) {
+    // The sanitizer knows the bounds of buffers, and would take a margin for a part of them.
+    if (!options.sanitize) context_.allocator.observe(&guard_);
+    context_.accumulator = options.accumulator;
   }
 
   Context& context() { return context_; }
   MemoryGuard& guard() { return guard_; }
 
-  Tensor to_device(const Tensor& t) {
-    if (!t.defined()) return t;
-    Tensor copy = Tensor::empty(context_.allocator, t.shape(), t.dtype());
-    if (t.bytes() != 0) access_.to_device(copy.raw(), t.raw(), t.bytes());
-    return copy;
-  }
-  void write(const Tensor& to, const Tensor& from) {
-    if (from.bytes() != 0) access_.to_device(to.raw(), from.raw(), from.bytes());
-  }
-  Tensor to_host(Allocator& allocator, const Tensor& t) {
-    Tensor copy = Tensor::empty(allocator, t.shape(), t.dtype());
-    if (t.bytes() != 0) access_.to_host(copy.raw(), t.raw(), t.bytes());
-    return copy;
+ private:
+  MemoryAccess access() {
+    const MemoryAccess host = host_memory();
+    return {[this, host](void* to, const void* from, std::size_t bytes) {
+              DeviceQueue* queue = context_.queue().get();
+              if (queue == nullptr)
+                host.to_device(to, from, bytes);
+              else if (bytes != 0)
+                queue->write(to, from, bytes);
+            },
+            [this, host](void* to, const void* from, std::size_t bytes) {
+              DeviceQueue* queue = context_.queue().get();
+              if (queue == nullptr)
+                host.to_host(to, from, bytes);
+              else if (bytes != 0)
+                queue->read(to, from, bytes);
+            }};
   }
 
- private:
-  MemoryAccess access_;
   MemoryGuard guard_;  // outlives the context's blocks
   Context context_;
 };
@@ -53,14 +59,14 @@ CallOutcome run(GuardedContext& device, const CallRequest& r) {
   CallOutcome outcome;
   NamedTensors inputs, leaves;
   for (const auto& [name, t] : r.inputs) {
-    Tensor copy = device.to_device(t);
+    Tensor copy = t.to(context.allocator);
     device.guard().name_buffer(copy.raw(), name);
     inputs[name] = copy;
     if (r.dy.defined() && input_role(signature, name) == InputRole::operand) {
       copy = make_leaf(context.allocator, copy, name);
       device.guard().name_buffer(copy.leaf()->grad.raw(), concat("d", name));
       if (const auto before = r.before.find(concat("d", name)); before != r.before.end()) {
-        device.write(copy.leaf()->grad, before->second);
+        copy.leaf()->grad.copy_from(before->second);
         copy.leaf()->has_grad = true;
       }
       leaves[name] = copy;
@@ -69,7 +75,8 @@ CallOutcome run(GuardedContext& device, const CallRequest& r) {
     }
     inputs[name] = copy;
   }
-  Tensor dy = device.to_device(r.dy);
+  Tensor dy;
+  if (r.dy.defined()) dy = r.dy.to(context.allocator);
   if (dy.defined()) device.guard().name_buffer(dy.raw(), "dy");
   NamedTensors outputs;
   if (signature.numbered()) {
@@ -82,16 +89,16 @@ CallOutcome run(GuardedContext& device, const CallRequest& r) {
                    " expected");
     if (dy.defined()) context.tape.backward(context, y, dy);
   }
+  context.synchronize();  // throws what kernels reported
   for (const auto& [name, t] : outputs) {
     device.guard().name_buffer(t.raw(), name);
-    outcome.outputs[name] = device.to_host(host, t);
+    outcome.outputs[name] = t.to(host);
   }
   for (const auto& [name, t] : leaves) {
     const Leaf& leaf = *t.leaf();
     // An operand that nothing depends on (its factor is 0) has the gradient 0.
-    outcome.gradients[concat("d", name)] = leaf.has_grad
-                                               ? device.to_host(host, leaf.grad)
-                                               : Tensor::zeros(host, t.shape(), leaf.grad.dtype());
+    outcome.gradients[concat("d", name)] =
+        leaf.has_grad ? leaf.grad.to(host) : Tensor::zeros(host, t.shape(), leaf.grad.dtype());
     if (r.form == GradientForm::activation && leaf.has_grad && t.dtype() != leaf.grad.dtype())
       outcome.gradients[concat("d", name)] = Tensor::from(
           host, outcome.gradients[concat("d", name)].to_vector(), t.shape(), t.dtype());
@@ -99,10 +106,9 @@ CallOutcome run(GuardedContext& device, const CallRequest& r) {
   for (const auto& [name, t] : r.inputs) {
     const auto found = inputs.find(name);
     const Tensor& now = leaves.count(name) != 0 ? leaves.find(name)->second : found->second;
-    if (!same_bits(device.to_host(host, now), t)) outcome.faults.push_back(name + " was changed");
+    if (!same_bits(now.to(host), t)) outcome.faults.push_back(name + " was changed");
   }
-  if (dy.defined() && !same_bits(device.to_host(host, dy), r.dy))
-    outcome.faults.push_back("dy was changed");
+  if (dy.defined() && !same_bits(dy.to(host), r.dy)) outcome.faults.push_back("dy was changed");
   outputs.clear();
   leaves.clear();
   inputs.clear();
@@ -113,10 +119,29 @@ CallOutcome run(GuardedContext& device, const CallRequest& r) {
 
 }  // namespace
 
-CallRunner device_runner(Device device, Accumulator accumulator) {
-  ROUNDOFF_CHECK(device == Device::cpu, "check", "this build runs on cpu only");
-  return [accumulator](const CallRequest& request) {
-    GuardedContext guarded(accumulator);
+CallRunner device_runner(Device device, const RunnerOptions& options) {
+  ROUNDOFF_CHECK(!options.sanitize || device == Device::sim, "check",
+                 "the sanitizer sees kernels on sim only");
+  if (device == Device::cpu)
+    return [options](const CallRequest& request) {
+      GuardedContext guarded(nullptr, options);
+      return run(guarded, request);
+    };
+  if (device == Device::cuda)
+    return [options, runtime = simt::open(device)](const CallRequest& request) {
+      GuardedContext guarded(runtime, options);
+      return run(guarded, request);
+    };
+  simt::Config config;
+  config.sanitize = options.sanitize;
+  if (options.accumulator == Accumulator::v100) config.tensor_core = simt::TensorCoreModel::v100;
+  if (options.accumulator == Accumulator::a100) config.tensor_core = simt::TensorCoreModel::a100;
+  if (options.accumulator == Accumulator::h100) config.tensor_core = simt::TensorCoreModel::h100;
+  simt::SimOptions sim;
+  sim.emulator = config;
+  return [options, config, runtime = simt::open_sim(sim)](const CallRequest& request) {
+    simt::emulator(*runtime).config = simt::with_schedule(config, request.schedule);
+    GuardedContext guarded(runtime, options);
     return run(guarded, request);
   };
 }

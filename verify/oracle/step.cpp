@@ -14,8 +14,11 @@ UnscaleClip unscale_clip(const UnscaleClipParams& p, std::span<const Values> gra
   Real squares = 0;
   for (const Values& grad : grads)
     for (const double g : grad) {
-      const Real unscaled = static_cast<Real>(g) / p.scale;
-      if (!(std::abs(unscaled) < p.overflow)) out.found_inf = true;
+      Real unscaled = static_cast<Real>(g) / p.scale;
+      if (!(std::abs(unscaled) < p.overflow)) {
+        out.found_inf = true;
+        if (!std::isnan(unscaled)) unscaled = INFINITY;
+      }
       squares += unscaled * unscaled;
     }
   const Real norm = std::sqrt(squares);
