@@ -38,7 +38,7 @@ double solve(F f, double level) {
 
 std::string percent(double share) {
   std::ostringstream out;
-  out.precision(2);
+  out.precision(share < 0.1 ? 2 : 3);
   out << 100 * share << '%';
   return std::move(out).str();
 }

@@ -79,7 +79,7 @@ TEST_CASE("check: statements about failures") {
   CHECK(cli::long_statement(1, 100, Device::cpu) ==
         "1 failure in 100 seeds on cpu: 1%, 95% interval 0.025% to 5.4%");
   CHECK(cli::long_statement(10, 10, Device::cpu) ==
-        "10 failures in 10 seeds on cpu: 1e+02%, 95% interval 69% to 1e+02%");
+        "10 failures in 10 seeds on cpu: 100%, 95% interval 69.2% to 100%");
 }
 
 TEST_CASE("check: wrong usage, and devices that are not there") {
