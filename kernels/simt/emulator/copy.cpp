@@ -122,20 +122,19 @@ void matrix(MatrixArgument mine, int count, bool transpose, Site site) {
     if (&block_of_shared(mine.row, 16, what, site) != me.block)
       fault_at(site, what, ": the row lies in another block's shared memory");
     if (cluster.monitor != nullptr)
-      cluster.monitor->access(me, mine.row, 16, is_load ? Access::read : Access::write, nullptr,
-                              site);
+      cluster.monitor->touch(me, mine.row, 16, is_load ? Access::read : Access::write, site);
   }
   Collective* c = arrive(is_load ? Meeting::ldmatrix : Meeting::stmatrix, ~0U, &mine, site, true);
   if (c == nullptr) return;
   const auto argument = [&](int lane) -> MatrixArgument& {
     return *static_cast<MatrixArgument*>(c->argument[static_cast<std::size_t>(lane)]);
   };
+  const void* addresses[kWarp];
   for (int m = 0; m < count; ++m) {
     std::uint16_t element[8][8];
-    const void* addresses[8];
     for (int i = 0; i < 8; ++i) {
-      addresses[i] = argument(8 * m + i).row;
-      if (is_load) std::memcpy(element[i], addresses[i], 16);
+      addresses[8 * m + i] = argument(8 * m + i).row;
+      if (is_load) std::memcpy(element[i], addresses[8 * m + i], 16);
     }
     for (int lane = 0; lane < 32; ++lane) {
       const int g = lane / 4, t = lane % 4 * 2;
@@ -150,10 +149,10 @@ void matrix(MatrixArgument mine, int count, bool transpose, Site site) {
     }
     if (!is_load)
       for (int i = 0; i < 8; ++i) std::memcpy(argument(8 * m + i).row, element[i], 16);
-    if (cluster.monitor != nullptr)
-      cluster.monitor->shared_request(me, addresses, 8, 16, is_load ? Access::read : Access::write,
-                                      site);
   }
+  if (cluster.monitor != nullptr)
+    cluster.monitor->shared_request(me, addresses, static_cast<unsigned>(8 * count), 16,
+                                    is_load ? Access::read : Access::write, site);
   ++(is_load ? cluster.counters.ldmatrix : cluster.counters.stmatrix);
   release(c);
 }

@@ -31,6 +31,10 @@ MbarrierState* find(Block& block, const std::uint64_t* at) {
 }
 
 MbarrierState& state_of(Block& block, std::uint64_t* at, const char* what, Site site) {
+  // That of a thread: its use must come after the barrier was made, as it sees it.
+  Monitor* monitor = block.cluster->monitor;
+  if (monitor != nullptr && site.line != 0)
+    monitor->touch(*current(), at, 8, Access::strong_read, site);
   MbarrierState* b = find(block, at);
   if (b == nullptr) fault_at(site, what, ": used before mbarrier.init, or after mbarrier.inval");
   std::uint64_t image = 0;
@@ -150,7 +154,7 @@ void mbarrier_init(std::uint64_t* barrier, unsigned count, Site site) {
   store_image(b);
   state.mbarriers.push_back(std::move(b));
   if (Monitor* monitor = block.cluster->monitor) {
-    monitor->access(*current(), barrier, 8, Access::write, nullptr, site);
+    monitor->touch(*current(), barrier, 8, Access::write, site);
     monitor->forget(object(barrier, 0));
     monitor->forget(object(barrier, 1));
   }

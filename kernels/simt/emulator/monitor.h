@@ -35,6 +35,9 @@ class ROUNDOFF_SIMT_API Monitor {
   // An access by the kernel's own code. `code` is an address in it, null where `site` says more.
   virtual void access(Thread& thread, const void* p, std::size_t bytes, Access kind,
                       const void* code, Site site) = 0;
+  // The same for what an instruction of the emulator does to shared memory: the profiler is told of
+  // it otherwise, or not at all.
+  virtual void touch(Thread& thread, const void* p, std::size_t bytes, Access kind, Site site) = 0;
   // One whose address is not a multiple of its size, where the language asks for that. Does not
   // return.
   virtual void misaligned(Thread& thread, const void* p, std::size_t bytes, Access kind,
@@ -66,7 +69,9 @@ class ROUNDOFF_SIMT_API Monitor {
   // An operation of the asynchronous proxy (TMA, wgmma) starts: its past is that of `threads`
   // threads from `first` on. The number that comes back names it.
   virtual std::uint64_t async_begin(Thread& first, unsigned threads, Site site) = 0;
-  virtual void async_write(std::uint64_t operation, Block& block, void* to, std::size_t bytes) = 0;
+  // kind: write, or strong_write where the operation adds to what is there.
+  virtual void async_write(std::uint64_t operation, Block& block, void* to, std::size_t bytes,
+                           Access kind = Access::write) = 0;
   virtual void async_read(std::uint64_t operation, Block& block, const void* from,
                           std::size_t bytes) = 0;
   // Its end becomes part of an object's past (an mbarrier's), or of the threads that waited.
@@ -74,8 +79,8 @@ class ROUNDOFF_SIMT_API Monitor {
   virtual void async_join(std::uint64_t operation, Thread& first, unsigned threads) = 0;
   // fence.proxy.async: what the thread wrote by ordinary stores is visible to that proxy.
   virtual void proxy_fence(Thread& thread) = 0;
-  // Wavefronts of a request that does not go through access(): ldmatrix and the like. addresses:
-  // `count` addresses of `bytes` each, served together.
+  // A request that does not go through access(): ldmatrix and the like. `count` addresses of
+  // `bytes` each, in the order of lanes.
   virtual void shared_request(Thread& thread, const void* const* addresses, unsigned count,
                               unsigned bytes, Access kind, Site site) = 0;
 };

@@ -5,6 +5,7 @@
 
 #include "kernels/simt/emulator/async.h"
 #include "kernels/simt/emulator/monitor.h"
+#include "kernels/simt/emulator/tensor_box.h"
 
 namespace roundoff::simt {
 
@@ -77,8 +78,24 @@ std::vector<Target> targets(void* shared, std::size_t bytes, std::uint64_t* done
   return all;
 }
 
+// Device memory that a copy reads or writes, for the monitor.
+struct Run {
+  const char* begin;
+  std::size_t bytes;
+};
+std::vector<Run> runs_of(const TensorMap& map, const std::vector<BoxRow>& rows) {
+  std::vector<Run> runs;
+  if (current()->block->cluster->monitor == nullptr) return runs;
+  const std::size_t unit = size_of(map.dtype);
+  for (const BoxRow& row : rows)
+    if (row.last > row.first)
+      runs.push_back({row.global + static_cast<std::size_t>(row.first) * unit,
+                      static_cast<std::size_t>(row.last - row.first) * unit});
+  return runs;
+}
+
 // Starts a load of `bytes` that `read` gathers.
-void start_load(std::vector<Target> to, std::size_t bytes, Swizzle swizzle,
+void start_load(std::vector<Target> to, std::size_t bytes, Swizzle swizzle, std::vector<Run> runs,
                 std::function<void(char* dense)> read, Site site) {
   Thread& me = *current();
   Cluster& cluster = *me.block->cluster;
@@ -87,9 +104,13 @@ void start_load(std::vector<Target> to, std::size_t bytes, Swizzle swizzle,
   cluster.counters.tma_bytes += bytes;
   const std::uint64_t operation =
       cluster.monitor != nullptr ? cluster.monitor->async_begin(me, 1, site) : 0;
-  cluster.post([&cluster, bytes, swizzle, operation, to = std::move(to), read = std::move(read)] {
+  cluster.post([&cluster, bytes, swizzle, operation, to = std::move(to), runs = std::move(runs),
+                read = std::move(read)] {
     std::vector<char> dense(bytes);
     read(dense.data());
+    if (cluster.monitor != nullptr)
+      for (const Run& run : runs)
+        cluster.monitor->async_read(operation, *to[0].block, run.begin, run.bytes);
     for (const Target& t : to) {
       check_landing(*t.block, t.done, bytes, t.phase);
       move_box(*t.block, t.shared, swizzle, dense.data(), bytes, Move::in);
@@ -125,12 +146,11 @@ void load_box(void* shared, const TensorMap* map, const int* at, const std::uint
   if (offset != nullptr && !starts_in_bounds(*map, at))
     fault_at(site, kTensor, ": the im2col copy starts outside its bounding box");
   const std::size_t bytes = box_bytes(*map);
+  std::vector<BoxRow> rows = rows_of_box(*map, at, offset);
+  std::vector<Run> runs = runs_of(*map, rows);
   start_load(
-      targets(shared, bytes, done, ranks, kTensor, site), bytes, map->swizzle,
-      [map = *map, rows = rows_of_box(*map, at, offset)](char* dense) {
-        read_box(map, rows, dense);
-      },
-      site);
+      targets(shared, bytes, done, ranks, kTensor, site), bytes, map->swizzle, std::move(runs),
+      [map = *map, rows = std::move(rows)](char* dense) { read_box(map, rows, dense); }, site);
 }
 
 void check_run(const void* shared, const void* global, unsigned bytes, Site site) {
@@ -145,6 +165,7 @@ void load_run(void* shared, const void* global, unsigned bytes, std::uint64_t* d
   check_run(shared, global, bytes, site);
   start_load(
       targets(shared, bytes, done, ranks, kBulk, site), bytes, Swizzle::none,
+      {{static_cast<const char*>(global), bytes}},
       [global, bytes](char* dense) { std::memcpy(dense, global, bytes); }, site);
 }
 
@@ -159,8 +180,9 @@ void wake_waiting(Cluster& cluster, BulkStores& stores, Thread& thread) {
 }
 
 // Starts a store of `bytes` that `write` scatters. It first reads shared memory, and writes later.
-void start_store(const void* shared, std::size_t bytes, Swizzle swizzle, const void* global,
-                 std::function<void(const char* dense)> write, const char* what, Site site) {
+void start_store(const void* shared, std::size_t bytes, Swizzle swizzle, std::vector<Run> runs,
+                 bool add, std::function<void(const char* dense)> write, const char* what,
+                 Site site) {
   Thread& me = *current();
   Cluster& cluster = *me.block->cluster;
   Block& block = block_of_shared(shared, bytes, what, site);
@@ -173,18 +195,20 @@ void start_store(const void* shared, std::size_t bytes, Swizzle swizzle, const v
   if (cluster.monitor != nullptr) store->operation = cluster.monitor->async_begin(me, 1, site);
   stores.open.push_back(store);
   char* from = static_cast<char*>(const_cast<void*>(shared));
-  cluster.post([&cluster, &block, &stores, &me, store, from, bytes, swizzle, global,
-                write = std::move(write)] {
+  cluster.post([&cluster, &block, &stores, &me, store, from, bytes, swizzle, add,
+                runs = std::move(runs), write = std::move(write)] {
     auto dense = std::make_shared<std::vector<char>>(bytes);
     move_box(block, from, swizzle, dense->data(), bytes, Move::out);
     if (cluster.monitor != nullptr)
       cluster.monitor->async_read(store->operation, block, from, bytes);
     store->read = true;
     wake_waiting(cluster, stores, me);
-    cluster.post([&cluster, &block, &stores, &me, store, dense, bytes, global, write] {
+    cluster.post([&cluster, &block, &stores, &me, store, dense, add, runs, write] {
       write(dense->data());
       if (cluster.monitor != nullptr)
-        cluster.monitor->async_write(store->operation, block, const_cast<void*>(global), bytes);
+        for (const Run& run : runs)
+          cluster.monitor->async_write(store->operation, block, const_cast<char*>(run.begin),
+                                       run.bytes, add ? Access::strong_write : Access::write);
       store->written = true;
       wake_waiting(cluster, stores, me);
     });
@@ -224,9 +248,11 @@ void tma_store(const TensorMap* map, const int* at, int rank, const void* shared
                Site site) {
   check_map(map, rank, false, site);
   check_box_place(shared, site);
+  std::vector<BoxRow> rows = rows_of_box(*map, at, nullptr);
+  std::vector<Run> runs = runs_of(*map, rows);
   start_store(
-      shared, box_bytes(*map), map->swizzle, map->address,
-      [map = *map, rows = rows_of_box(*map, at, nullptr), add](const char* dense) {
+      shared, box_bytes(*map), map->swizzle, std::move(runs), add,
+      [map = *map, rows = std::move(rows), add](const char* dense) {
         write_box(map, rows, dense, add);
       },
       kTensor, site);
@@ -235,7 +261,7 @@ void tma_store(const TensorMap* map, const int* at, int rank, const void* shared
 void bulk_store(void* global, const void* shared, unsigned bytes, Site site) {
   check_run(shared, global, bytes, site);
   start_store(
-      shared, bytes, Swizzle::none, global,
+      shared, bytes, Swizzle::none, {{static_cast<const char*>(global), bytes}}, false,
       [global, bytes](const char* dense) { std::memcpy(global, dense, bytes); }, kBulk, site);
 }
 

@@ -77,6 +77,12 @@ void Watcher::access(Thread& thread, const void* p, std::size_t bytes, Access ki
   if (profile_) profiler_.access(thread, at, p, bytes, kind, code, site);
 }
 
+void Watcher::touch(Thread& thread, const void* p, std::size_t bytes, Access kind, Site site) {
+  if (!sanitize_) return;
+  const Place at = place(*thread.block, p);
+  if (at.space != Place::Space::none) sanitizer_.access(thread, at, p, bytes, kind, nullptr, site);
+}
+
 void Watcher::misaligned(Thread& thread, const void* p, std::size_t bytes, Access kind,
                          const void* code) {
   const Place at = place(*thread.block, p);
@@ -126,8 +132,9 @@ void Watcher::copy_done(Thread& thread, void* to, std::size_t bytes) {
 std::uint64_t Watcher::async_begin(Thread& first, unsigned threads, Site site) {
   return sanitize_ ? sanitizer_.async_begin(first, threads, site) : 0;
 }
-void Watcher::async_write(std::uint64_t operation, Block& block, void* to, std::size_t bytes) {
-  if (sanitize_) sanitizer_.async_access(operation, place(block, to), to, bytes, Access::write);
+void Watcher::async_write(std::uint64_t operation, Block& block, void* to, std::size_t bytes,
+                          Access kind) {
+  if (sanitize_) sanitizer_.async_access(operation, place(block, to), to, bytes, kind);
 }
 void Watcher::async_read(std::uint64_t operation, Block& block, const void* from,
                          std::size_t bytes) {

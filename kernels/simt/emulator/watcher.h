@@ -20,6 +20,7 @@ class Watcher final : public Monitor {
   void thread_exit(Thread& thread) override;
   void access(Thread& thread, const void* p, std::size_t bytes, Access kind, const void* code,
               Site site) override;
+  void touch(Thread& thread, const void* p, std::size_t bytes, Access kind, Site site) override;
   void misaligned(Thread& thread, const void* p, std::size_t bytes, Access kind,
                   const void* code) override;
   void shared_variable(Block& block, std::size_t offset, std::size_t bytes,
@@ -36,7 +37,8 @@ class Watcher final : public Monitor {
   void copy_begin(Thread& thread, void* to, std::size_t bytes, Site site) override;
   void copy_done(Thread& thread, void* to, std::size_t bytes) override;
   std::uint64_t async_begin(Thread& first, unsigned threads, Site site) override;
-  void async_write(std::uint64_t operation, Block& block, void* to, std::size_t bytes) override;
+  void async_write(std::uint64_t operation, Block& block, void* to, std::size_t bytes,
+                   Access kind) override;
   void async_read(std::uint64_t operation, Block& block, const void* from,
                   std::size_t bytes) override;
   void async_release(std::uint64_t operation, std::uintptr_t object) override;
