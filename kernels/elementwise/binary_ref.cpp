@@ -1,5 +1,6 @@
 #include <array>
 
+#include "kernels/elementwise/broadcast.h"
 #include "kernels/elementwise/chunks.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/reduce/sum_tree.h"
@@ -37,53 +38,7 @@ Shape broadcast_shape(const Shape& a, const Shape& b, std::string_view operation
 
 namespace {
 
-// The axes of the result, neighbours merged where both operands step alike. Index 0 is innermost;
-// strides are in elements, 0 along an axis that the operand is repeated along.
-struct Broadcast {
-  struct Axis {
-    std::int64_t extent = 1;
-    std::int64_t a = 0;
-    std::int64_t b = 0;
-  };
-  std::array<Axis, kMaxRank> axes{};
-  int rank = 0;
-
-  Broadcast(const Shape& a, const Shape& b, const Shape& out) {
-    std::int64_t step_a = 1;
-    std::int64_t step_b = 1;
-    for (int i = 1; i <= out.rank(); ++i) {
-      const std::int64_t extent = out[-i];
-      const std::int64_t extent_a = i <= a.rank() ? a[-i] : 1;
-      const std::int64_t extent_b = i <= b.rank() ? b[-i] : 1;
-      if (extent != 1) {
-        const bool repeat_a = extent_a == 1;
-        const bool repeat_b = extent_b == 1;
-        Axis* last = rank == 0 ? nullptr : &axes[static_cast<std::size_t>(rank - 1)];
-        if (last != nullptr && (last->a == 0) == repeat_a && (last->b == 0) == repeat_b)
-          last->extent *= extent;
-        else
-          axes[static_cast<std::size_t>(rank++)] = {extent, repeat_a ? 0 : step_a,
-                                                    repeat_b ? 0 : step_b};
-      }
-      step_a *= extent_a;
-      step_b *= extent_b;
-    }
-    if (rank == 0) axes[static_cast<std::size_t>(rank++)] = {1, 0, 0};
-  }
-
-  const Axis& inner() const { return axes[0]; }
-  // Offsets into a and b of the element at `offset` of the result.
-  void locate(std::int64_t offset, std::int64_t& a, std::int64_t& b) const {
-    a = b = 0;
-    for (int i = 0; i < rank; ++i) {
-      const Axis& axis = axes[static_cast<std::size_t>(i)];
-      const std::int64_t index = i + 1 == rank ? offset : offset % axis.extent;
-      a += index * axis.a;
-      b += index * axis.b;
-      offset /= axis.extent;
-    }
-  }
-};
+using detail::Broadcast;
 
 // n elements of an operand, as T; one element n times where it is repeated.
 template <class T>
@@ -246,13 +201,31 @@ void backward(Binary op, const ConstView& a, const ConstView& b, const ConstView
 
 }  // namespace
 
+void detail::check_binary_forward(const BinaryParams& params, const ConstView& a,
+                                  const ConstView& b, const Out& y) {
+  const std::string_view op = name(params.op);
+  check_floating(a, op, "a");
+  check_floating(b, op, "b");
+  check_out(y, broadcast_shape(a.shape, b.shape, op), op, "y");
+}
+
+void detail::check_binary_backward(const BinaryParams& params, const ConstView& a,
+                                   const ConstView& b, const ConstView& dy, const Out& da,
+                                   const Out& db) {
+  const std::string_view op = name(params.op);
+  check_floating(a, op, "a");
+  check_floating(b, op, "b");
+  check_floating(dy, op, "dy");
+  const Shape shape = broadcast_shape(a.shape, b.shape, op);
+  ROUNDOFF_CHECK(dy.shape == shape, op, "dy has shape ", dy.shape, ", expected ", shape);
+  check_out(da, a.shape, op, "da");
+  check_out(db, b.shape, op, "db");
+}
+
 void binary_forward(Ref, const BinaryParams& params, const ConstView& a, const ConstView& b,
                     const Out& y) {
   if (!y.wanted) return;
-  const std::string_view op = name(params.op);
-  detail::check_floating(a, op, "a");
-  detail::check_floating(b, op, "b");
-  detail::check_out(y, broadcast_shape(a.shape, b.shape, op), op, "y");
+  detail::check_binary_forward(params, a, b, y);
   detail::with_arithmetic(detail::wants_fp64(params.accumulator, a, b), [&]<class T>(T) {
     switch (params.op) {
       case Binary::add:
@@ -269,14 +242,7 @@ void binary_forward(Ref, const BinaryParams& params, const ConstView& a, const C
 
 void binary_backward(Ref, const BinaryParams& params, const ConstView& a, const ConstView& b,
                      const ConstView& dy, const Out& da, const Out& db) {
-  const std::string_view op = name(params.op);
-  detail::check_floating(a, op, "a");
-  detail::check_floating(b, op, "b");
-  detail::check_floating(dy, op, "dy");
-  const Shape shape = broadcast_shape(a.shape, b.shape, op);
-  ROUNDOFF_CHECK(dy.shape == shape, op, "dy has shape ", dy.shape, ", expected ", shape);
-  detail::check_out(da, a.shape, op, "da");
-  detail::check_out(db, b.shape, op, "db");
+  detail::check_binary_backward(params, a, b, dy, da, db);
   detail::with_arithmetic(detail::wants_fp64(params.accumulator, a, b, dy),
                           [&]<class T>(T) { backward<T>(params.op, a, b, dy, da, db); });
 }

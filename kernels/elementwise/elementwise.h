@@ -7,6 +7,7 @@
 
 #include <string_view>
 
+#include "kernels/base/scratch.h"
 #include "kernels/base/target.h"
 #include "kernels/base/view.h"
 
@@ -36,9 +37,14 @@ constexpr bool saves_input(Unary op) {
 
 // y = op(x), the shape of x.
 void unary_forward(Ref, const UnaryParams& params, const ConstView& x, const Out& y);
+template <DeviceTarget T>
+void unary_forward(T target, const UnaryParams& params, const ConstView& x, const Out& y);
 // dx = dy op'(x); `saved` is x or y, as saves_input says. relu passes dy on where y is NaN.
 void unary_backward(Ref, const UnaryParams& params, const ConstView& saved, const ConstView& dy,
                     const Out& dx);
+template <DeviceTarget T>
+void unary_backward(T target, const UnaryParams& params, const ConstView& saved,
+                    const ConstView& dy, const Out& dx);
 
 enum class Binary : unsigned char { add, sub, mul, div };
 
@@ -55,11 +61,35 @@ Shape broadcast_shape(const Shape& a, const Shape& b, std::string_view operation
 // y = a op b, with broadcasting; y has broadcast_shape(a, b).
 void binary_forward(Ref, const BinaryParams& params, const ConstView& a, const ConstView& b,
                     const Out& y);
+template <DeviceTarget T>
+void binary_forward(T target, const BinaryParams& params, const ConstView& a, const ConstView& b,
+                    const Out& y);
 // Gradients in the shapes of a and b. The gradient of a broadcast operand is summed over the axes
 // it was repeated along, in the arithmetic type and in the order of kernels/reduce/sum_tree.h.
 //   mul: da = dy b, db = dy a;  div: da = dy / b, db = -dy (a / b) / b.
 // An operand that no wanted gradient reads (both, for add and sub) needs a shape and a dtype only.
 void binary_backward(Ref, const BinaryParams& params, const ConstView& a, const ConstView& b,
                      const ConstView& dy, const Out& da, const Out& db);
+// On a device in pairs, then blocks of pairs (kernels/reduce/stages.cuh); `scratch` is of its
+// memory.
+template <DeviceTarget T>
+void binary_backward(T target, const BinaryParams& params, const ConstView& a, const ConstView& b,
+                     const ConstView& dy, const Out& da, const Out& db, Scratch& scratch);
+inline void binary_backward(Ref target, const BinaryParams& params, const ConstView& a,
+                            const ConstView& b, const ConstView& dy, const Out& da, const Out& db,
+                            Scratch&) {
+  binary_backward(target, params, a, b, dy, da, db);
+}
+
+// What the launchers throw for.
+namespace detail {
+void check_unary_forward(const UnaryParams& params, const ConstView& x, const Out& y);
+void check_unary_backward(const UnaryParams& params, const ConstView& saved, const ConstView& dy,
+                          const Out& dx);
+void check_binary_forward(const BinaryParams& params, const ConstView& a, const ConstView& b,
+                          const Out& y);
+void check_binary_backward(const BinaryParams& params, const ConstView& a, const ConstView& b,
+                           const ConstView& dy, const Out& da, const Out& db);
+}  // namespace detail
 
 }  // namespace roundoff

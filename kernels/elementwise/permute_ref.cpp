@@ -21,29 +21,11 @@ void check_axes(const PermuteParams& params, int rank) {
 // f(offset in y, offset in x, stride in x, n): runs along the innermost axis of y.
 template <class F>
 void for_each_run(const PermuteParams& params, const Shape& shape, F f) {
-  const int rank = shape.rank();
   if (shape.numel() == 0) return;
-  std::array<std::int64_t, kMaxRank> stride_of{};  // of x's axes
-  std::int64_t step = 1;
-  for (int a = rank - 1; a >= 0; --a) {
-    stride_of[static_cast<std::size_t>(a)] = step;
-    step *= shape[a];
-  }
-  // Axes of y, innermost first; neighbours that are neighbours in x as well are one.
-  std::array<std::int64_t, kMaxRank> extent{};
-  std::array<std::int64_t, kMaxRank> stride{};
-  std::size_t axes = 0;
-  for (int i = rank - 1; i >= 0; --i) {
-    const int a = params.axes[static_cast<std::size_t>(i)];
-    const std::int64_t s = stride_of[static_cast<std::size_t>(a)];
-    if (shape[a] == 1) continue;
-    if (axes != 0 && s == stride[axes - 1] * extent[axes - 1]) {
-      extent[axes - 1] *= shape[a];
-    } else {
-      extent[axes] = shape[a];
-      stride[axes++] = s;
-    }
-  }
+  const detail::PermuteGeometry g(params, shape);
+  const auto& extent = g.extent;
+  const auto& stride = g.stride;
+  const auto axes = static_cast<std::size_t>(g.axes);
   if (axes == 0) return f(0, 0, 1, 1);
   std::array<std::int64_t, kMaxRank> index{};
   std::int64_t from = 0;
@@ -101,12 +83,44 @@ PermuteParams inverse(const PermuteParams& params, int rank) {
   return out;
 }
 
-void permute(Ref, const PermuteParams& params, const ConstView& x, const Out& y) {
-  if (!y.wanted) return;
+detail::PermuteGeometry::PermuteGeometry(const PermuteParams& params, const Shape& x) {
+  const int rank = x.rank();
+  std::array<std::int64_t, kMaxRank> stride_of{};  // of x's axes
+  std::int64_t step = 1;
+  for (int a = rank - 1; a >= 0; --a) {
+    stride_of[static_cast<std::size_t>(a)] = step;
+    step *= x[a];
+  }
+  for (int i = rank - 1; i >= 0; --i) {
+    const int a = params.axes[static_cast<std::size_t>(i)];
+    const std::int64_t s = stride_of[static_cast<std::size_t>(a)];
+    if (x[a] == 1) continue;
+    const auto n = static_cast<std::size_t>(axes);
+    if (n != 0 && s == stride[n - 1] * extent[n - 1]) {
+      extent[n - 1] *= x[a];
+    } else {
+      extent[n] = x[a];
+      stride[n] = s;
+      ++axes;
+    }
+  }
+}
+
+void detail::check_permute(const PermuteParams& params, const ConstView& x, const Out& y) {
   const Shape expected = permuted_shape(x.shape, params);
   if (x.dtype == y.view.dtype && y.write == Write::overwrite) {
     ROUNDOFF_CHECK(y.view.shape == expected, kName, "y has shape ", y.view.shape, ", expected ",
                    expected);
+    return;
+  }
+  check_floating(x, kName, "x");
+  check_out(y, expected, kName, "y");
+}
+
+void permute(Ref, const PermuteParams& params, const ConstView& x, const Out& y) {
+  if (!y.wanted) return;
+  detail::check_permute(params, x, y);
+  if (x.dtype == y.view.dtype && y.write == Write::overwrite) {
     switch (size_of(x.dtype)) {
       case 8:
         return copy_words<std::uint64_t>(params, x, y.view);
@@ -118,8 +132,6 @@ void permute(Ref, const PermuteParams& params, const ConstView& x, const Out& y)
         return copy_words<std::uint8_t>(params, x, y.view);
     }
   }
-  detail::check_floating(x, kName, "x");
-  detail::check_out(y, expected, kName, "y");
   detail::with_arithmetic(x.dtype == DType::fp64 || y.view.dtype == DType::fp64,
                           [&]<class T>(T) { copy_rounded<T>(params, x, y); });
 }

@@ -144,10 +144,23 @@ void backward(Unary op, const ConstView& saved, const ConstView& dy, const Out& 
 
 }  // namespace
 
+void detail::check_unary_forward(const UnaryParams& params, const ConstView& x, const Out& y) {
+  check_floating(x, name(params.op), "x");
+  check_out(y, x.shape, name(params.op), "y");
+}
+
+void detail::check_unary_backward(const UnaryParams& params, const ConstView& saved,
+                                  const ConstView& dy, const Out& dx) {
+  check_floating(saved, name(params.op), saves_input(params.op) ? "x" : "y");
+  check_floating(dy, name(params.op), "dy");
+  ROUNDOFF_CHECK(dy.shape == saved.shape, name(params.op), "dy has shape ", dy.shape, ", expected ",
+                 saved.shape);
+  check_out(dx, saved.shape, name(params.op), "dx");
+}
+
 void unary_forward(Ref, const UnaryParams& params, const ConstView& x, const Out& y) {
   if (!y.wanted) return;
-  detail::check_floating(x, name(params.op), "x");
-  detail::check_out(y, x.shape, name(params.op), "y");
+  detail::check_unary_forward(params, x, y);
   if (params.op == Unary::relu && is_16bit(x.dtype) && y.view.dtype == x.dtype)
     return Relu16(x.dtype).forward(x, y.view);
   detail::with_arithmetic(detail::wants_fp64(params.accumulator, x),
@@ -157,11 +170,7 @@ void unary_forward(Ref, const UnaryParams& params, const ConstView& x, const Out
 void unary_backward(Ref, const UnaryParams& params, const ConstView& saved, const ConstView& dy,
                     const Out& dx) {
   if (!dx.wanted) return;
-  detail::check_floating(saved, name(params.op), saves_input(params.op) ? "x" : "y");
-  detail::check_floating(dy, name(params.op), "dy");
-  ROUNDOFF_CHECK(dy.shape == saved.shape, name(params.op), "dy has shape ", dy.shape, ", expected ",
-                 saved.shape);
-  detail::check_out(dx, saved.shape, name(params.op), "dx");
+  detail::check_unary_backward(params, saved, dy, dx);
   if (params.op == Unary::relu && is_16bit(dx.view.dtype) && saved.dtype == dx.view.dtype &&
       dy.dtype == dx.view.dtype)
     return Relu16(dx.view.dtype).backward(saved, dy, dx.view);

@@ -78,6 +78,15 @@ class Resident {
   void* memory_;
 };
 
+// `y` after f(out) on the device, out being its copy there.
+template <class F>
+Array on_device(SimDevice& device, Array y, F&& f, Write write = Write::overwrite) {
+  Resident resident(device, y);
+  f(resident.out(write));
+  resident.fetch();
+  return y;
+}
+
 // Values and guards alike.
 inline bool same_bits(const Array& a, const Array& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() &&
