@@ -12,6 +12,12 @@ bool operator==(const LossScalerState& a, const LossScalerState& b) {
          x.min_scale == y.min_scale && x.max_scale == y.max_scale && x.dynamic == y.dynamic;
 }
 
+void fail_collapsed(const ScalerState& state, std::string_view offender) {
+  throw ScaleCollapse(concat("[scaler] ", state.consecutive_skips,
+                             " updates in a row were skipped, the scale is down to ", state.scale,
+                             "; the first non-finite gradient is that of '", offender, "'"));
+}
+
 LossScaler::LossScaler(const ScalerConfig& config, std::int64_t max_skips)
     : config_(config), max_skips_(max_skips) {
   validate(config);
@@ -107,10 +113,7 @@ void LossScaler::update() {
   if (!counts) return;
   state_ = transition(config_, state_, found_inf);
   if (found_inf && max_skips_ > 0 && state_.consecutive_skips >= max_skips_)
-    throw ScaleCollapse(concat("[scaler] ", state_.consecutive_skips,
-                               " updates in a row were skipped, the scale is down to ",
-                               state_.scale, "; the first non-finite gradient is that of '",
-                               offender, "'"));
+    fail_collapsed(state_, offender);
 }
 
 void LossScaler::abandon() {

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/optimizer.h"
@@ -27,6 +28,9 @@ class ScaleCollapse : public Error {
  public:
   using Error::Error;
 };
+
+// Throws ScaleCollapse for a scaler that has reached `state`.
+[[noreturn]] void fail_collapsed(const ScalerState& state, std::string_view offender);
 
 // What a checkpoint keeps; a disabled scaler's is empty and can be loaded.
 struct LossScalerState {
@@ -47,6 +51,9 @@ class LossScaler {
   float scale() const { return state_.scale; }
   const ScalerConfig& config() const { return config_; }
   std::int32_t growth_tracker() const { return state_.growth_tracker; }
+  std::int64_t max_skips() const { return max_skips_; }
+  // What a device that moves the scale on by itself (engine/device_step.h) has reached.
+  void follow(const ScalerState& state) { state_ = state; }
 
   // Divides the optimizer's gradients by the scale, in place. Once a window and optimizer. A
   // non-finite gradient found here makes step() skip, whatever becomes of the gradients in between.

@@ -57,6 +57,10 @@ Optimizer::Optimizer(Context& context, ParameterArena& arena, const OptimizerSet
     first_ = Tensor::zeros(context.allocator, flat, DType::fp32, MemoryCategory::optimizer);
   if (!sgd)
     second_ = Tensor::zeros(context.allocator, flat, DType::fp32, MemoryCategory::optimizer);
+  if (context.device() != Device::cpu) {
+    memory_ = std::make_unique<StepMemory>(context, arena, first_, second_);
+    return;
+  }
   for (ParameterEntry& entry : arena.entries()) {
     OptimizerChunk chunk;
     chunk.parameter = entry.tensor.view();
@@ -81,24 +85,84 @@ void Optimizer::refresh() {
 }
 
 void Optimizer::inspect(const ClipParams& clip, StepStatus& status) {
-  refresh();
-  visit_target(context_, [&](auto target) { inspect_gradients(target, clip, gradients_, status); });
+  visit_target(context_, [&](auto target) {
+    if constexpr (DeviceTarget<decltype(target)>) {
+      memory_->refresh_pattern();
+      StepState state = memory_->read();
+      state.record.status = status;
+      memory_->write(state);
+      inspect_gradients(target, clip, memory_->table());
+      status = memory_->read().record.status;
+    } else {
+      refresh();
+      inspect_gradients(target, clip, gradients_, status);
+    }
+  });
 }
 
 void Optimizer::apply(double lr, const StepStatus& status) {
-  refresh();
+  const bool sgd = settings_.kind == OptimizerSettings::Kind::sgd;
   visit_target(context_, [&](auto target) {
-    if (settings_.kind == OptimizerSettings::Kind::sgd) {
-      sgd_step(target, sgd_params(settings_, lr), status, chunks_);
+    if constexpr (DeviceTarget<decltype(target)>) {
+      memory_->refresh_pattern();
+      // Buffers are the caller's to commit.
+      StepTable table = memory_->table();
+      table.buffer_chunks = 0;
+      WindowParams params;
+      if (sgd) {
+        validate(sgd_params(settings_, lr));
+      } else {
+        params.adam = true;
+        params.optimizer = adam_params(settings_, lr);
+        validate(params.optimizer);
+      }
+      prepare_update(target, params, status, lr, table);
+      if (sgd) {
+        update_window(target, sgd_params(settings_, lr), table);
+      } else {
+        update_window(target, params.optimizer, table);
+      }
     } else {
-      adam_step(target, adam_params(settings_, lr), status, chunks_);
+      refresh();
+      if (sgd) {
+        sgd_step(target, sgd_params(settings_, lr), status, chunks_);
+      } else {
+        adam_step(target, adam_params(settings_, lr), status, chunks_);
+      }
     }
   });
   if (status.found_inf == 0) arena_.changed(/*copies_written=*/true);
 }
 
+void Optimizer::close_window(WindowParams params) {
+  ROUNDOFF_CHECK(memory_ != nullptr, "optimizer", "cpu closes no window by itself");
+  const bool sgd = settings_.kind == OptimizerSettings::Kind::sgd;
+  params.adam = !sgd;
+  if (!sgd) params.optimizer = adam_params(settings_, params.rate.lr);
+  memory_->refresh_pattern();
+  visit_target(context_, [&](auto target) {
+    if constexpr (DeviceTarget<decltype(target)>) {
+      inspect_window(target, params, memory_->table());
+      if (sgd) {
+        update_window(target, sgd_params(settings_, params.rate.lr), memory_->table());
+      } else {
+        update_window(target, params.optimizer, memory_->table());
+      }
+    }
+  });
+  // Where the step is skipped they have not changed, and their copies neither.
+  arena_.changed(/*copies_written=*/true);
+}
+
+void Optimizer::read_counts() {
+  if (memory_ != nullptr) memory_->read_counts();
+}
+
+void Optimizer::write_counts() {
+  if (memory_ != nullptr) memory_->write_counts();
+}
+
 void Optimizer::unscale_gradients(float inv_scale) {
-  refresh();
   visit_target(context_, [&](auto target) {
     for (const ParameterEntry& entry : arena_.entries()) {
       const Leaf& leaf = *entry.tensor.leaf();

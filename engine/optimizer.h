@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/parameters.h"
+#include "engine/step_memory.h"
 #include "kernels/step/optimizer.h"
 #include "kernels/step/status.h"
 #include "kernels/step/unscale.h"
@@ -37,13 +39,23 @@ class Optimizer {
   Optimizer(Context& context, ParameterArena& arena, const OptimizerSettings& settings);
 
   // The first pass over the gradients that are present: reads status.inv_scale, writes found_inf,
-  // norm, clip and the first offender.
+  // norm, clip and the first offender. On a device the host waits for it.
   void inspect(const ClipParams& clip, StepStatus& status);
   // The second pass: unscale, clip, update, write compute copies. Nothing changes where
   // status.found_inf is set.
   void apply(double lr, const StepStatus& status);
   // Unscales the gradients in place, for a person who wants to look at or change them.
   void unscale_gradients(float inv_scale);
+
+  // On a device: both passes, with all decisions between them made there (engine/device_step.h).
+  // Two launches; the host waits for nothing. `params` need not speak of the optimizer.
+  void close_window(WindowParams params);
+  // Of a device, else null.
+  StepMemory* memory() const { return memory_.get(); }
+  // ParameterEntry::steps of a device are brought up to date only here (which waits), and taken
+  // from there only here; on cpu they always are.
+  void read_counts();
+  void write_counts();
 
   // Name of the status's first offender, empty where there is none.
   std::string_view offender(const StepStatus& status) const;
@@ -62,6 +74,7 @@ class Optimizer {
   Tensor second_;
   std::vector<ConstView> gradients_;
   std::vector<OptimizerChunk> chunks_;
+  std::unique_ptr<StepMemory> memory_;
 
   void refresh();
 };

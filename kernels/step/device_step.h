@@ -85,8 +85,7 @@ struct StepState {
 };
 static_assert(std::is_trivially_copyable_v<StepState> && std::is_standard_layout_v<StepState>);
 
-// One parameter: a row of the table. The host writes it once; afterwards `present` and `gradient`
-// change where the pattern of gradients does, and the device counts the updates.
+// One parameter: a row of the table. The host writes it once, and the device counts the updates.
 struct StepParameter {
   void* parameter = nullptr;  // fp32, fp16 or bf16
   const void* gradient = nullptr;
@@ -97,7 +96,6 @@ struct StepParameter {
   std::int64_t steps = 0;
   // Of the update that launch A prepared.
   AdamCorrection corrected = {};
-  std::int32_t present = 0;
   DType parameter_dtype = DType::fp32;
   DType gradient_dtype = DType::fp32;
   DType copy_dtype = DType::fp16;
@@ -126,6 +124,8 @@ struct StepPartial {
 // Everything in device memory; passed by value.
 struct StepTable {
   StepParameter* parameters = nullptr;
+  // Which of them have a gradient: the host writes it where that changes, and only then.
+  const std::int32_t* present = nullptr;
   const StepBuffer* buffers = nullptr;
   const StepChunk* chunks = nullptr;  // those of parameters, by parameter; then those of buffers
   std::int32_t parameter_count = 0;

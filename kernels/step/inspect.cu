@@ -69,8 +69,8 @@ ROUNDOFF_DEVICE_NAMESPACE {
     for (std::int32_t c = static_cast<std::int32_t>(blockIdx.x); c < t.parameter_chunks;
          c += static_cast<std::int32_t>(gridDim.x)) {
       const StepChunk chunk = t.chunks[c];
+      if (t.present[chunk.row] == 0) continue;
       const StepParameter& p = t.parameters[chunk.row];
-      if (p.present == 0) continue;
       const std::int64_t begin = chunk.part * kStepChunk;
       const std::int64_t rest = p.size - begin;
       const double part = squares(p.gradient_dtype, element(p.gradient_dtype, p.gradient, begin),
@@ -112,7 +112,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     std::int32_t present = 0;
     for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < t.parameter_count;
          i += kThreads)
-      present += t.parameters[i].present;
+      present += t.present[i] != 0 ? 1 : 0;
     sum = reduce::row<kThreads>(sum, reduce::Sum{}, block.sums);
     offender = reduce::row<kThreads>(offender, reduce::Min{}, block.numbers);
     present = reduce::row<kThreads>(present, reduce::Sum{}, block.numbers);
@@ -125,8 +125,8 @@ ROUNDOFF_DEVICE_NAMESPACE {
                                      double lr) {
     for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < t.parameter_count;
          i += kThreads) {
+      if (t.present[i] == 0) continue;
       StepParameter& p = t.parameters[i];
-      if (p.present == 0) continue;
       const std::int64_t steps = p.steps + 1;
       p.steps = steps;
       if (adam) p.corrected = adam_correction(params, lr, steps);

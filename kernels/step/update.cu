@@ -135,8 +135,8 @@ ROUNDOFF_DEVICE_NAMESPACE {
     }
     if (!steps) return;
     const StepChunk chunk = t.chunks[block];
+    if (t.present[chunk.row] == 0) return;
     const StepParameter p = t.parameters[chunk.row];
-    if (p.present == 0) return;
     const Rule rule = make_rule<Rule>(params, state, p);
     const float inv_scale = state.record.status.inv_scale;
     const float clip = state.record.status.clip;

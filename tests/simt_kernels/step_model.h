@@ -105,6 +105,8 @@ class StepModel {
     }
     table_.buffer_chunks = static_cast<std::int32_t>(chunks.size()) - table_.parameter_chunks;
     table_.parameters = place(parameters());
+    present_ = place(present());
+    table_.present = present_;
     table_.buffers = place(buffers);
     table_.chunks = place(chunks);
     table_.partials = place(std::vector<StepPartial>(kStepBlocks));
@@ -126,6 +128,8 @@ class StepModel {
     }
     device_.emulator().copy_in(table_.parameters, parameters.data(),
                                parameters.size() * sizeof(StepParameter));
+    const std::vector<std::int32_t> present = this->present();
+    device_.emulator().copy_in(present_, present.data(), present.size() * sizeof(std::int32_t));
   }
 
   StepState state() const {
@@ -179,12 +183,16 @@ class StepModel {
       if (r.has_copy) p.compute_copy = r.on_device[4]->view().data;
       p.size = r.parameter.size();
       p.steps = r.steps;
-      p.present = r.present ? 1 : 0;
       p.parameter_dtype = r.parameter.dtype();
       p.gradient_dtype = r.gradient.dtype();
       p.copy_dtype = r.copy.dtype();
     }
     return parameters;
+  }
+  std::vector<std::int32_t> present() const {
+    std::vector<std::int32_t> present;
+    for (const Row& r : rows_) present.push_back(r.present ? 1 : 0);
+    return present;
   }
   template <class T>
   T* place(const std::vector<T>& values) {
@@ -199,6 +207,7 @@ class StepModel {
   std::deque<std::pair<Array, Array>> buffers_;
   std::vector<std::unique_ptr<Resident>> resident_buffers_;
   std::vector<void*> allocations_;
+  std::int32_t* present_ = nullptr;
   StepTable table_;
 };
 
