@@ -110,9 +110,8 @@ void DeviceStep::fail(const StepRecord& record) {
   state.halt = StepHalt::none;
   optimizer_.memory()->write(state);
   if (record.halt == StepHalt::bad_data) throw DeviceDataError(record.errors);
-  fail_collapsed(
-      {record.next_scale, record.status.growth_tracker, record.status.consecutive_skips},
-      optimizer_.offender(record.status));
+  fail_collapsed({record.next_scale, record.status.growth_tracker, record.status.consecutive_skips},
+                 optimizer_.offender(record.status));
 }
 
 }  // namespace roundoff

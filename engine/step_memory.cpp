@@ -24,9 +24,9 @@ Tensor place(Context& context, const std::vector<T>& values) {
 std::int32_t add_chunks(std::vector<StepChunk>& chunks, std::int32_t row, std::int64_t size,
                         std::int64_t chunk) {
   const std::int64_t parts = (size + chunk - 1) / chunk;
-  ROUNDOFF_CHECK(parts < std::numeric_limits<std::int32_t>::max() -
-                             static_cast<std::int64_t>(chunks.size()),
-                 "optimizer", "a parameter of ", size, " elements");
+  ROUNDOFF_CHECK(
+      parts < std::numeric_limits<std::int32_t>::max() - static_cast<std::int64_t>(chunks.size()),
+      "optimizer", "a parameter of ", size, " elements");
   for (std::int32_t part = 0; part < parts; ++part) chunks.push_back({row, part});
   return static_cast<std::int32_t>(parts);
 }
@@ -46,8 +46,8 @@ StepMemory::StepMemory(Context& context, ParameterArena& arena, const Tensor& fi
   std::vector<StepBuffer> buffers;
   for (const Buffer& b : arena.buffers()) {
     const auto bytes = static_cast<std::int64_t>(b.value.bytes());
-    table_.buffer_chunks += add_chunks(chunks, static_cast<std::int32_t>(buffers.size()), bytes,
-                                       kStepBufferChunk);
+    table_.buffer_chunks +=
+        add_chunks(chunks, static_cast<std::int32_t>(buffers.size()), bytes, kStepBufferChunk);
     buffers.push_back({b.value.raw(), b.staged.raw(), bytes});
   }
   pattern_.assign(arena.entries().size(), 0);

@@ -1,7 +1,7 @@
-// What the end of a training step keeps in a device's memory (kernels/step/device_step.h): the table
-// of parameters and their chunks, which gradients are present, step counts, and the state that one
-// window hands on to the next. Made once; a step writes to it only where the pattern of gradients
-// changes.
+// What the end of a training step keeps in a device's memory (kernels/step/device_step.h): the
+// table of parameters and their chunks, which gradients are present, step counts, and the state
+// that one window hands on to the next. Made once; a step writes to it only where the pattern of
+// gradients changes.
 #pragma once
 
 #include <cstdint>
