@@ -23,4 +23,9 @@ struct ColumnSumsParams {
 void column_sums(Ref, const ColumnSumsParams& params, const ConstView& x, const Out& y,
                  Scratch& scratch);
 
+// The same on a device.
+template <DeviceTarget T>
+void column_sums(T target, const ColumnSumsParams& params, const ConstView& x, const Out& y,
+                 Scratch& scratch);
+
 }  // namespace roundoff

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/gemm/arguments.h"
 #include "kernels/gemm/column_sums.h"
 #include "kernels/gemm/modelled.h"
 #include "kernels/gemm/operand.h"
@@ -84,15 +85,7 @@ void sum_and_write(const ColumnSumsParams& p, const Arithmetic& arithmetic, cons
 void column_sums(Ref, const ColumnSumsParams& p, const ConstView& x, const Out& y,
                  Scratch& scratch) {
   if (!y.wanted) return;
-  ROUNDOFF_CHECK(p.rows >= 0 && p.columns >= 0, kName, "sizes ", p.rows, " x ", p.columns,
-                 ", none may be negative");
-  ROUNDOFF_CHECK(is_floating(x.dtype) && is_floating(y.view.dtype), kName, "takes ", name(x.dtype),
-                 " to ", name(y.view.dtype), ", floating types expected");
-  ROUNDOFF_CHECK(x.numel() == p.rows * p.columns && y.view.numel() == p.columns, kName,
-                 "x of shape ", x.shape, " and y of shape ", y.view.shape, ", ", p.rows, " x ",
-                 p.columns, " and ", p.columns, " values expected");
-  ROUNDOFF_CHECK(y.write == Write::overwrite || !is_16bit(y.view.dtype), kName,
-                 "cannot accumulate into ", name(y.view.dtype), "; fp32 or fp64 expected");
+  check_column_sums(p, x, y);
   if (x.dtype == DType::fp64 || p.accumulator == Accumulator::fp64) {
     sum_and_write<double>(p, {}, x, y, scratch);
   } else {

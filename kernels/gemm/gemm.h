@@ -6,6 +6,7 @@
 #include "kernels/base/scratch.h"
 #include "kernels/base/target.h"
 #include "kernels/base/view.h"
+#include "kernels/gemm/activation.h"
 
 namespace roundoff {
 
@@ -22,6 +23,8 @@ struct GemmParams {
   std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;
   // y is one [m, n] matrix, the sum over the batch, instead of one matrix for each.
   bool sum_batch = false;
+  // Applied to everything above, before the rounding; not where y is added to.
+  Activation activation = Activation::none;
 };
 
 // a: batch x [m, k]; b: batch x [k, n]; c: absent, [n] (a bias, added to every row), [m, n] or
@@ -34,5 +37,16 @@ struct GemmParams {
 // Throws for sizes that the views do not hold and for types that are not floating.
 void gemm(Ref, const GemmParams& params, const ConstView& a, const ConstView& b, const ConstView& c,
           const Out& y, Scratch& scratch);
+
+// On a device, with two differences. Every sum is one chain of fused multiply-adds over k in order
+// that begins with beta C and what y holds (with alpha != 1 they come after), whatever the other
+// sizes: a long sum may be cut along k and continued. Where A is transposed, and a sum hence runs
+// over samples, long sums of small results are cut into parts of at least 256 products, by the
+// sizes alone, and the parts' sums are added in order.
+// Sizes are below 2^31. The accumulators v100, a100 and h100 run on that GPU only, and on the
+// emulator; they give the reference's bits, as fp16 does.
+template <DeviceTarget T>
+void gemm(T target, const GemmParams& params, const ConstView& a, const ConstView& b,
+          const ConstView& c, const Out& y, Scratch& scratch);
 
 }  // namespace roundoff

@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 
 #include "kernels/base/convert.h"
+#include "kernels/gemm/arguments.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/modelled.h"
 #include "kernels/gemm/operand.h"
@@ -16,43 +19,9 @@ constexpr std::string_view kName = "gemm";
 constexpr std::int64_t kBufferBytes = std::int64_t{1} << 18;
 constexpr std::int64_t kMinRows = 128;
 
-struct Addend {
-  bool used = false;
-  bool bias = false;  // [n], the same for every row
-};
-
-Addend check(const GemmParams& p, const ConstView& a, const ConstView& b, const ConstView& c,
-             const Out& y) {
-  ROUNDOFF_CHECK(p.batch >= 0 && p.m >= 0 && p.n >= 0 && p.k >= 0, kName, "sizes batch ", p.batch,
-                 ", m ", p.m, ", n ", p.n, ", k ", p.k, ", none may be negative");
-  const auto holds = [&](const char* which, const ConstView& v, std::int64_t stride,
-                         std::int64_t rows, std::int64_t columns) {
-    ROUNDOFF_CHECK(is_floating(v.dtype), kName, which, " is ", name(v.dtype),
-                   ", a floating type expected");
-    ROUNDOFF_CHECK(stride >= 0, kName, "batch stride ", stride, " of ", which, " is negative");
-    const std::int64_t need =
-        rows * columns == 0 || p.batch == 0 ? 0 : (p.batch - 1) * stride + rows * columns;
-    ROUNDOFF_CHECK(v.numel() >= need, kName, which, " of shape ", v.shape, " holds ", v.numel(),
-                   " values, ", p.batch, " x [", rows, ", ", columns, "] needs ", need);
-  };
-  holds("A", a, p.stride_a, p.m, p.k);
-  holds("B", b, p.stride_b, p.k, p.n);
-  holds("y", y.view, p.sum_batch ? 0 : p.m * p.n, p.m, p.n);
-  ROUNDOFF_CHECK(y.write == Write::overwrite || !is_16bit(y.view.dtype), kName,
-                 "cannot accumulate into ", name(y.view.dtype), "; fp32 or fp64 expected");
-  Addend addend{.used = c.present && p.beta != 0};
-  if (addend.used) {
-    addend.bias = c.numel() == p.n && p.stride_c == 0;
-    if (!addend.bias) holds("C", c, p.stride_c, p.m, p.n);
-    ROUNDOFF_CHECK(is_floating(c.dtype), kName, "C is ", name(c.dtype),
-                   ", a floating type expected");
-  }
-  return addend;
-}
-
 // beta C, in T: the bias's n values, or nullptr for a matrix, which is widened where it is used.
 template <class T>
-const T* scaled_bias(const GemmParams& p, const Addend& addend, const ConstView& c,
+const T* scaled_bias(const GemmParams& p, const GemmAddend& addend, const ConstView& c,
                      Scratch& scratch) {
   if (!addend.used || !addend.bias) return nullptr;
   T* bias = scratch.get<T>(p.n);
@@ -86,7 +55,21 @@ void add_c(const GemmParams& p, const T* bias, const ConstView& c, std::int64_t 
 }
 
 template <class T>
-void gemm_in(const GemmParams& p, const Arithmetic& arithmetic, const Addend& addend,
+void activate(Activation activation, T* values, std::int64_t n) {
+  if (activation == Activation::relu) {
+    for (std::int64_t i = 0; i < n; ++i) values[i] = values[i] <= T{0} ? T{0} : values[i];
+  } else if (activation == Activation::gelu) {
+    constexpr T kHalfRoot = T(std::numbers::sqrt2 / 2);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const T phi = T(0.5) * std::erfc(-values[i] * kHalfRoot);
+      // Where the weight has underflowed to 0, -infinity gives the limit.
+      values[i] = phi == T{0} ? std::copysign(T{0}, values[i]) : values[i] * phi;
+    }
+  }
+}
+
+template <class T>
+void gemm_in(const GemmParams& p, const Arithmetic& arithmetic, const GemmAddend& addend,
              const ConstView& a, const ConstView& b, const ConstView& c, const Out& y,
              Scratch& scratch) {
   Scratch::Frame frame(scratch);
@@ -133,6 +116,7 @@ void gemm_in(const GemmParams& p, const Arithmetic& arithmetic, const Addend& ad
       add_addend();
     }
     if (!holds) std::fill_n(to, rows * p.n, T{0});
+    activate(p.activation, to, rows * p.n);
   };
   const std::int64_t results = p.sum_batch ? 1 : p.batch;
   // A late addend must not be overwritten first: C may be y itself.
@@ -154,25 +138,12 @@ void gemm_in(const GemmParams& p, const Arithmetic& arithmetic, const Addend& ad
   }
 }
 
-// A batch that one larger product computes: rows that share B, or a sum of sums.
-GemmParams merge_batch(GemmParams p, const Addend& addend) {
-  if (p.batch <= 1) return p;
-  const bool rows = !p.sum_batch && !p.trans_a && p.stride_a == p.m * p.k && p.stride_b == 0 &&
-                    (!addend.used || addend.bias || p.stride_c == p.m * p.n);
-  const bool sums =
-      p.sum_batch && p.trans_a && !p.trans_b && p.stride_a == p.m * p.k && p.stride_b == p.k * p.n;
-  if (rows) p.m *= p.batch;
-  if (sums) p.k *= p.batch;
-  if (rows || sums) p.batch = 1;
-  return p;
-}
-
 }  // namespace
 
 void gemm(Ref, const GemmParams& params, const ConstView& a, const ConstView& b, const ConstView& c,
           const Out& y, Scratch& scratch) {
   if (!y.wanted) return;
-  const Addend addend = check(params, a, b, c, y);
+  const GemmAddend addend = check_gemm(params, a, b, c, y);
   const std::int64_t results = params.sum_batch ? 1 : params.batch;
   if (results == 0 || params.m == 0 || params.n == 0) return;
   const GemmParams p = merge_batch(params, addend);

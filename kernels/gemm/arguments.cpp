@@ -1,0 +1,65 @@
+#include "kernels/gemm/arguments.h"
+
+namespace roundoff {
+
+namespace {
+constexpr std::string_view kName = "gemm";
+}  // namespace
+
+GemmAddend check_gemm(const GemmParams& p, const ConstView& a, const ConstView& b,
+                      const ConstView& c, const Out& y) {
+  ROUNDOFF_CHECK(p.batch >= 0 && p.m >= 0 && p.n >= 0 && p.k >= 0, kName, "sizes batch ", p.batch,
+                 ", m ", p.m, ", n ", p.n, ", k ", p.k, ", none may be negative");
+  const auto holds = [&](const char* which, const ConstView& v, std::int64_t stride,
+                         std::int64_t rows, std::int64_t columns) {
+    ROUNDOFF_CHECK(is_floating(v.dtype), kName, which, " is ", name(v.dtype),
+                   ", a floating type expected");
+    ROUNDOFF_CHECK(stride >= 0, kName, "batch stride ", stride, " of ", which, " is negative");
+    const std::int64_t need =
+        rows * columns == 0 || p.batch == 0 ? 0 : (p.batch - 1) * stride + rows * columns;
+    ROUNDOFF_CHECK(v.numel() >= need, kName, which, " of shape ", v.shape, " holds ", v.numel(),
+                   " values, ", p.batch, " x [", rows, ", ", columns, "] needs ", need);
+  };
+  holds("A", a, p.stride_a, p.m, p.k);
+  holds("B", b, p.stride_b, p.k, p.n);
+  holds("y", y.view, p.sum_batch ? 0 : p.m * p.n, p.m, p.n);
+  ROUNDOFF_CHECK(y.write == Write::overwrite || !is_16bit(y.view.dtype), kName,
+                 "cannot accumulate into ", name(y.view.dtype), "; fp32 or fp64 expected");
+  ROUNDOFF_CHECK(y.write == Write::overwrite || p.activation == Activation::none, kName,
+                 "cannot accumulate after an activation");
+  GemmAddend addend{.used = c.present && p.beta != 0};
+  if (addend.used) {
+    addend.bias = c.numel() == p.n && p.stride_c == 0;
+    if (!addend.bias) holds("C", c, p.stride_c, p.m, p.n);
+    ROUNDOFF_CHECK(is_floating(c.dtype), kName, "C is ", name(c.dtype),
+                   ", a floating type expected");
+  }
+  return addend;
+}
+
+GemmParams merge_batch(GemmParams p, const GemmAddend& addend) {
+  if (p.batch <= 1) return p;
+  const bool rows = !p.sum_batch && !p.trans_a && p.stride_a == p.m * p.k && p.stride_b == 0 &&
+                    (!addend.used || addend.bias || p.stride_c == p.m * p.n);
+  const bool sums =
+      p.sum_batch && p.trans_a && !p.trans_b && p.stride_a == p.m * p.k && p.stride_b == p.k * p.n;
+  if (rows) p.m *= p.batch;
+  if (sums) p.k *= p.batch;
+  if (rows || sums) p.batch = 1;
+  return p;
+}
+
+void check_column_sums(const ColumnSumsParams& p, const ConstView& x, const Out& y) {
+  constexpr std::string_view kSums = "column_sums";
+  ROUNDOFF_CHECK(p.rows >= 0 && p.columns >= 0, kSums, "sizes ", p.rows, " x ", p.columns,
+                 ", none may be negative");
+  ROUNDOFF_CHECK(is_floating(x.dtype) && is_floating(y.view.dtype), kSums, "takes ", name(x.dtype),
+                 " to ", name(y.view.dtype), ", floating types expected");
+  ROUNDOFF_CHECK(x.numel() == p.rows * p.columns && y.view.numel() == p.columns, kSums,
+                 "x of shape ", x.shape, " and y of shape ", y.view.shape, ", ", p.rows, " x ",
+                 p.columns, " and ", p.columns, " values expected");
+  ROUNDOFF_CHECK(y.write == Write::overwrite || !is_16bit(y.view.dtype), kSums,
+                 "cannot accumulate into ", name(y.view.dtype), "; fp32 or fp64 expected");
+}
+
+}  // namespace roundoff

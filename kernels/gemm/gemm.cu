@@ -1,0 +1,85 @@
+// y = activation(alpha op(A) op(B) + beta C + what y held), batched, or summed over the batch.
+//
+// Layout: row-major, contiguous; each operand is read along whichever of its axes is contiguous.
+// Numerics: operands widened exactly (fp32 ones rounded to tf32 where asked for), fp32 sums (fp64
+// where an operand is), one chain of fused multiply-adds over k in order, one rounding on the way
+// out; see gemm.h for where the chain begins and where it is cut.
+#include "kernels/gemm/gemm.h"
+
+#include "kernels/gemm/arguments.h"
+#include "kernels/gemm/product.cuh"
+
+namespace roundoff {
+
+namespace {
+
+// One operand whose rows are the result's rows (or columns): [rows, k] where the sum's axis is
+// contiguous, else [k, rows].
+MatrixSource matrix(const ConstView& v, std::int64_t rows, std::int64_t k, bool depth_contiguous,
+                    std::int64_t stride, bool tf32) {
+  MatrixSource s;
+  s.data = v.data;
+  s.dtype = v.dtype;
+  s.tf32 = tf32;
+  s.depth_contiguous = depth_contiguous;
+  s.rows = static_cast<unsigned>(rows);
+  s.depth = static_cast<unsigned>(k);
+  s.pitch = depth_contiguous ? k : rows;
+  s.stride = stride;
+  s.aligned = lanes_aligned(v.data, v.dtype, 4, s.pitch, stride);
+  return s;
+}
+
+}  // namespace
+
+template <DeviceTarget T>
+void gemm(T target, const GemmParams& params, const ConstView& a, const ConstView& b,
+          const ConstView& c, const Out& y, Scratch& scratch) {
+  if (!y.wanted) return;
+  const GemmAddend addend = check_gemm(params, a, b, c, y);
+  const std::int64_t results = params.sum_batch ? 1 : params.batch;
+  if (results == 0 || params.m == 0 || params.n == 0) return;
+  const GemmParams p = merge_batch(params, addend);
+  // Without products A and B are not read.
+  const bool multiplies = p.alpha != 0 && p.k != 0 && p.batch != 0;
+  const std::int64_t k = multiplies ? p.k : 0;
+
+  ProductProblem problem;
+  problem.name = "gemm";
+  problem.size = {.m = device_extent("gemm", "m", p.m),
+                  .n = device_extent("gemm", "n", p.n),
+                  .depth = device_extent("gemm", "k", k),
+                  .terms = p.sum_batch ? device_extent("gemm", "batch", p.batch) : 1,
+                  .results = p.sum_batch ? 1 : device_extent("gemm", "batch", p.batch)};
+  problem.wide = a.dtype == DType::fp64 || b.dtype == DType::fp64 ||
+                 (addend.used && c.dtype == DType::fp64) || p.accumulator == Accumulator::fp64;
+  if (!problem.wide)
+    problem.arithmetic = arithmetic("gemm", p.accumulator, a.dtype, b.dtype, p.tf32);
+  problem.may_split = p.trans_a;
+
+  ProductOutput out;
+  out.y = y.view.data;
+  out.dtype = y.view.dtype;
+  out.accumulate = y.write == Write::accumulate;
+  out.pitch = p.n;
+  out.stride = p.m * p.n;
+  out.aligned = lanes_aligned(out.y, out.dtype, 4, out.pitch, out.stride);
+  if (addend.used) {
+    out.c = c.data;
+    out.c_dtype = c.dtype;
+    out.addition = addend.bias ? Addition::bias : Addition::matrix;
+    out.c_pitch = p.n;
+    out.c_stride = p.stride_c;
+    out.beta = p.beta;
+  }
+  out.alpha = multiplies ? p.alpha : 1;
+  out.late = out.alpha != 1;
+  out.activation = p.activation;
+  launch_product<true>(target, problem, matrix(a, p.m, k, !p.trans_a, p.stride_a, p.tf32),
+                       matrix(b, p.n, k, p.trans_b, p.stride_b, p.tf32), out, scratch);
+}
+
+template void gemm(Target, const GemmParams&, const ConstView&, const ConstView&, const ConstView&,
+                   const Out&, Scratch&);
+
+}  // namespace roundoff
