@@ -33,7 +33,7 @@ struct CrossEntropy {
     const ConstView weight = f.has(2) ? f.in(2).const_view() : ConstView::absent();
     f.run([&](auto target) {
       cross_entropy_forward(target, params, logits.view(), f.in(1).view(), weight, loss.view(),
-                            valid.view(), stats_out);
+                            valid.view(), stats_out, f.context().scratch);
     });
     f.save(0, logits);
     f.save(1, f.in(1));

@@ -18,7 +18,8 @@ struct LossOp {
     const Tensor& loss = f.out(0, params.reduction == Reduction::none ? x.shape() : Shape{},
                                wide ? DType::fp64 : DType::fp32);
     f.run([&](auto device) {
-      pointwise_loss_forward(device, params, x.view(), target.view(), loss.view());
+      pointwise_loss_forward(device, params, x.view(), target.view(), loss.view(),
+                             f.context().scratch);
     });
     f.save(0, x);
     f.save(1, target);

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 
+#include "kernels/base/scratch.h"
 #include "kernels/base/target.h"
 #include "kernels/base/view.h"
 #include "kernels/loss/reduction.h"
@@ -54,5 +55,27 @@ void cross_entropy_backward(Ref, const CrossEntropyParams& params, const ConstVi
                             const ConstView& target, const ConstView& weight,
                             const ConstView& valid, const ConstView& row_stats,
                             const ConstView& dloss, const Out& dlogits);
+
+// The same on devices (cross_entropy.cu). Bad data is reported and does not stop the kernel
+// (kernels/base/device_error.h): a row whose label is out of range counts as an ignored one; class
+// weights are looked at by the forward. dlogits may be the logits' own memory. Rows' losses are
+// added in fp64 in the order of kernels/loss/terms.cuh. Workspace: 16 bytes a row.
+template <DeviceTarget T>
+void cross_entropy_forward(T device, const CrossEntropyParams& params, const ConstView& logits,
+                           const ConstView& target, const ConstView& weight, const Out& loss,
+                           const Out& valid, const Out& row_stats, Scratch& scratch);
+template <DeviceTarget T>
+void cross_entropy_backward(T device, const CrossEntropyParams& params, const ConstView& logits,
+                            const ConstView& target, const ConstView& weight,
+                            const ConstView& valid, const ConstView& row_stats,
+                            const ConstView& dloss, const Out& dlogits);
+
+// As devices are called; the reference needs no workspace.
+inline void cross_entropy_forward(Ref ref, const CrossEntropyParams& params,
+                                  const ConstView& logits, const ConstView& target,
+                                  const ConstView& weight, const Out& loss, const Out& valid,
+                                  const Out& row_stats, Scratch&) {
+  cross_entropy_forward(ref, params, logits, target, weight, loss, valid, row_stats);
+}
 
 }  // namespace roundoff

@@ -10,6 +10,7 @@
 // Errors: shapes that differ, types that are not floating.
 #pragma once
 
+#include "kernels/base/scratch.h"
 #include "kernels/base/target.h"
 #include "kernels/base/view.h"
 #include "kernels/loss/reduction.h"
@@ -35,5 +36,20 @@ void pointwise_loss_forward(Ref, const PointwiseLossParams& params, const ConstV
 void pointwise_loss_backward(Ref, const PointwiseLossParams& params, const ConstView& x,
                              const ConstView& target, const ConstView& dloss, const Out& dx,
                              const Out& dtarget);
+
+// The same on devices (pointwise.cu). Workspace: 16 bytes for every 8192 elements.
+template <DeviceTarget T>
+void pointwise_loss_forward(T device, const PointwiseLossParams& params, const ConstView& x,
+                            const ConstView& target, const Out& loss, Scratch& scratch);
+template <DeviceTarget T>
+void pointwise_loss_backward(T device, const PointwiseLossParams& params, const ConstView& x,
+                             const ConstView& target, const ConstView& dloss, const Out& dx,
+                             const Out& dtarget);
+
+// As devices are called; the reference needs no workspace.
+inline void pointwise_loss_forward(Ref ref, const PointwiseLossParams& params, const ConstView& x,
+                                   const ConstView& target, const Out& loss, Scratch&) {
+  pointwise_loss_forward(ref, params, x, target, loss);
+}
 
 }  // namespace roundoff

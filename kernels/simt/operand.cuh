@@ -1,8 +1,8 @@
 // Operands and results of kernels as kernels see them: of a type that the kernel is compiled for
 // (the fast paths), or of a type that is only known at run time.
 //
-//   TypedIn<T>{p}.get<A>(i)   p[i] as A            AnyIn{p, dtype}.get<A>(i)   the same
-//   TypedOut<T>{p}.put(i, a)  p[i] = a, rounded    AnyOut{...}.put(i, a)       = or +=
+//   TypedIn<T>{p}.get<A>(i)   p[i] as A            AnyOperand{p, dtype}.get<A>(i)   the same
+//   TypedOut<T>{p}.put(i, a)  p[i] = a, rounded    AnyResult{...}.put(i, a)       = or +=
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,12 @@ ROUNDOFF_DEVICE_NAMESPACE {
     }
   };
 
-  struct AnyIn {
+  struct AnyOperand {
     const void* data = nullptr;  // null: absent
     DType dtype = DType::fp32;
 
-    AnyIn() = default;
-    explicit AnyIn(const ConstView& v) : data(v.present ? v.data : nullptr), dtype(v.dtype) {}
+    AnyOperand() = default;
+    explicit AnyOperand(const ConstView& v) : data(v.present ? v.data : nullptr), dtype(v.dtype) {}
 
     ROUNDOFF_DEVICE bool present() const { return data != nullptr; }
     template <class A>
@@ -57,13 +57,13 @@ ROUNDOFF_DEVICE_NAMESPACE {
     }
   };
 
-  struct AnyOut {
+  struct AnyResult {
     void* data = nullptr;  // null: not wanted
     DType dtype = DType::fp32;
     bool accumulate = false;
 
-    AnyOut() = default;
-    explicit AnyOut(const Out& out)
+    AnyResult() = default;
+    explicit AnyResult(const Out& out)
         : data(out.wanted ? out.view.data : nullptr),
           dtype(out.view.dtype),
           accumulate(out.write == Write::accumulate) {}

@@ -270,7 +270,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
               .block = Team::block},
              softmax_lines<A, Team, In, To>, x, y, lines, log);
     };
-    if constexpr (std::is_same_v<In, AnyIn>) {
+    if constexpr (std::is_same_v<In, AnyOperand>) {
       if (lines.inner == 1) return run.template operator()<reduce::RowTeam<A>>();
     }
     run.template operator()<reduce::ColumnTeam<A>>();
@@ -285,7 +285,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
               .block = Team::block},
              softmax_lines_backward<A, Team, In, To>, y, dy, dx, lines, log);
     };
-    if constexpr (std::is_same_v<In, AnyIn>) {
+    if constexpr (std::is_same_v<In, AnyOperand>) {
       if (lines.inner == 1) return run.template operator()<reduce::RowTeam<A>>();
     }
     run.template operator()<reduce::ColumnTeam<A>>();
@@ -319,8 +319,9 @@ ROUNDOFF_DEVICE_NAMESPACE {
       });
     });
     if (done) return;
-    detail::with_arithmetic(
-        fp64, [&]<class A>(A) { launch_lines<A>(target, lines, AnyIn(x), AnyOut(y), log); });
+    detail::with_arithmetic(fp64, [&]<class A>(A) {
+      launch_lines<A>(target, lines, AnyOperand(x), AnyResult(y), log);
+    });
   }
 
   void backward(Target target, const SoftmaxParams& params, const ConstView& y, const ConstView& dy,
@@ -359,7 +360,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     });
     if (done) return;
     detail::with_arithmetic(fp64, [&]<class A>(A) {
-      launch_lines_backward<A>(target, lines, AnyIn(y), AnyIn(dy), AnyOut(dx), log);
+      launch_lines_backward<A>(target, lines, AnyOperand(y), AnyOperand(dy), AnyResult(dx), log);
     });
   }
 
