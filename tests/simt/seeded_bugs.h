@@ -2,6 +2,7 @@
 // knows. What a check of kernels must find, and where it must keep silent.
 #pragma once
 
+#include "kernels/base/half.h"
 #include "kernels/base/target.h"
 
 namespace roundoff {
@@ -47,6 +48,38 @@ enum class Bug : int {
   // scale: y = a x, one element a thread
   scale_null,
   scale_overlapping_blocks,
+  // copy_pipeline: cp.async into two stages, each thread reads what another one copied
+  pipeline_no_wait,
+  pipeline_wait_too_few,
+  pipeline_no_barrier,
+  pipeline_stage_reused,
+  pipeline_exit_unawaited,
+  pipeline_source_overrun,
+  pipeline_misaligned,
+  // mma_gemm: 64 x 8 by four warps, ldmatrix and mma.sync
+  mma_no_barrier,
+  mma_diverged,
+  mma_row_overrun,
+  mma_row_misaligned,
+  mma_tail_not_zeroed,
+  mma_bank_conflict,
+  // wgmma_gemm: 64 x 32; A by TMA through two stages, B by ordinary stores, C by a TMA store
+  wgmma_init_unseen,
+  wgmma_full_not_awaited,
+  wgmma_wrong_phase,
+  wgmma_early_release,
+  wgmma_double_arrive,
+  wgmma_released_twice,
+  wgmma_bytes_too_few,
+  wgmma_bytes_too_many,
+  wgmma_no_proxy_fence,
+  wgmma_no_wait,
+  wgmma_store_no_proxy_fence,
+  wgmma_store_not_awaited,
+  wgmma_no_fence,
+  // ring_sum: every block of a cluster adds up what the blocks before it hold
+  ring_no_sync_before,
+  ring_no_sync_after,
 };
 
 // x, y: rows x n.
@@ -68,6 +101,20 @@ void launch_histogram(T target, Bug bug, unsigned blocks, unsigned n, const unsi
                       unsigned* partial, unsigned* count, unsigned* bins);
 template <DeviceTarget T>
 void launch_scale(T target, Bug bug, unsigned n, float a, const float* x, float* y);
+
+// sums[b, t] of 512 bytes a tile; `tiles` of them a block of 128 threads: floats x[b, tile, 512].
+template <DeviceTarget T>
+void launch_copy_pipeline(T target, Bug bug, unsigned blocks, unsigned tiles, const float* x,
+                          float* sums);
+// c[64,8] = a[64,k] b[8,k]^T, k a multiple of 8.
+template <DeviceTarget T>
+void launch_mma_gemm(T target, Bug bug, unsigned k, const Half* a, const Half* b, float* c);
+// c[64,32] = a[64,k] b[32,k]^T, k a multiple of 64, at most 256; b[32,k] K-major.
+template <DeviceTarget T>
+void launch_wgmma_gemm(T target, Bug bug, unsigned k, const Half* a, const Half* b, float* c);
+// out[b] = sum of x of the blocks of b's cluster of four up to b's own.
+template <DeviceTarget T>
+void launch_ring_sum(T target, Bug bug, unsigned blocks, const int* x, int* out);
 
 // Calls f.template operator()<B>() for the B that `bug` is, of those listed.
 template <Bug... All, class F>

@@ -110,6 +110,80 @@ bool scaled(SimDevice& d, Bug bug) {
   return d.download(y, kN) == std::vector<float>(kN, 3.0F);
 }
 
+bool pipeline(SimDevice& d, Bug bug) {
+  // One that reads too far would else read what the next one's input is.
+  const unsigned blocks = bug == Bug::pipeline_source_overrun ? 1 : 2;
+  constexpr unsigned kTiles = 5;
+  constexpr unsigned kThreads = 128;
+  std::vector<float> x(std::size_t{blocks} * kTiles * kThreads * 4);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * i % 17);
+  float* sums = reserve<float>(d, std::size_t{blocks} * kThreads);
+  launch_copy_pipeline(d.checked(), bug, blocks, kTiles, d.upload(x), sums);
+  const std::vector<float> got = d.download(sums, std::size_t{blocks} * kThreads);
+  for (unsigned b = 0; b < blocks; ++b)
+    for (unsigned t = 0; t < kThreads; ++t) {
+      float sum = 0;
+      for (unsigned tile = 0; tile < kTiles; ++tile)
+        for (unsigned i = 0; i < 4; ++i)
+          sum += x[((b * kTiles + tile) * kThreads + (t + 37) % kThreads) * 4 + i];
+      if (got[b * kThreads + t] != sum) return false;
+    }
+  return true;
+}
+
+std::vector<Half> halves(std::size_t n, int period) {
+  std::vector<Half> x(n);
+  for (std::size_t i = 0; i < n; ++i)
+    x[i] = Half(static_cast<float>(static_cast<int>(i * 3 % 11) % period - 2));
+  return x;
+}
+
+// c[m,n] = a[m,k] b[n,k]^T, of integers.
+bool equal_product(const std::vector<float>& c, const std::vector<Half>& a,
+                   const std::vector<Half>& b, unsigned m, unsigned n, unsigned k) {
+  for (unsigned i = 0; i < m; ++i)
+    for (unsigned j = 0; j < n; ++j) {
+      float sum = 0;
+      for (unsigned l = 0; l < k; ++l)
+        sum += static_cast<float>(a[i * k + l]) * static_cast<float>(b[j * k + l]);
+      if (c[i * n + j] != sum) return false;
+    }
+  return true;
+}
+
+bool mma_of(SimDevice& d, Bug bug, unsigned k) {
+  const std::vector<Half> a = halves(std::size_t{64} * k, 5);
+  const std::vector<Half> b = halves(std::size_t{8} * k, 4);
+  float* c = reserve<float>(d, std::size_t{64} * 8);
+  launch_mma_gemm(d.checked(), bug, k, d.upload(a), d.upload(b), c);
+  return equal_product(d.download(c, std::size_t{64} * 8), a, b, 64, 8, k);
+}
+bool mma(SimDevice& d, Bug bug) { return mma_of(d, bug, 40); }
+
+bool wgmma(SimDevice& d, Bug bug) {
+  constexpr unsigned kK = 256;
+  const std::vector<Half> a = halves(std::size_t{64} * kK, 5);
+  const std::vector<Half> b = halves(std::size_t{32} * kK, 4);
+  float* c = reserve<float>(d, std::size_t{64} * 32);
+  launch_wgmma_gemm(d.checked(), bug, kK, d.upload(a), d.upload(b), c);
+  return equal_product(d.download(c, std::size_t{64} * 32), a, b, 64, 32, kK);
+}
+
+bool ring(SimDevice& d, Bug bug) {
+  constexpr unsigned kBlocks = 8;
+  std::vector<int> x(kBlocks);
+  for (unsigned i = 0; i < kBlocks; ++i) x[i] = static_cast<int>(i * i) + 1;
+  int* out = reserve<int>(d, kBlocks);
+  launch_ring_sum(d.checked(), bug, kBlocks, d.upload(x), out);
+  const std::vector<int> got = d.download(out, kBlocks);
+  for (unsigned i = 0; i < kBlocks; ++i) {
+    int sum = 0;
+    for (unsigned j = i / 4 * 4; j <= i; ++j) sum += x[j];
+    if (got[i] != sum) return false;
+  }
+  return true;
+}
+
 struct Case {
   Bug bug;
   const char* kernel;
@@ -158,6 +232,34 @@ const std::vector<Case>& cases() {
       {Bug::histogram_barrier_count, "histogram", "deadlock", histogram},
       {Bug::scale_null, "scale", "next to the null pointer", scaled},
       {Bug::scale_overlapping_blocks, "scale", "blocks of one launch have no order", scaled},
+      {Bug::pipeline_no_wait, "copy_pipeline", "is in flight", pipeline},
+      {Bug::pipeline_wait_too_few, "copy_pipeline", "is in flight", pipeline},
+      {Bug::pipeline_no_barrier, "copy_pipeline", "", pipeline},
+      {Bug::pipeline_stage_reused, "copy_pipeline", "", pipeline},
+      {Bug::pipeline_exit_unawaited, "copy_pipeline", "exits with", pipeline},
+      {Bug::pipeline_source_overrun, "copy_pipeline", "out of bounds: read of 16 bytes", pipeline},
+      {Bug::pipeline_misaligned, "copy_pipeline", "not aligned to 16", pipeline},
+      {Bug::mma_no_barrier, "mma_gemm", "tile_", mma},
+      {Bug::mma_diverged, "mma_gemm", "mma", mma},
+      {Bug::mma_row_overrun, "mma_gemm", "out of bounds: read of 16 bytes at shared", mma},
+      {Bug::mma_row_misaligned, "mma_gemm", "is not a multiple of 16", mma},
+      {Bug::mma_tail_not_zeroed, "mma_gemm", "uninitialised",
+       [](SimDevice& d, Bug b) { return mma_of(d, b, 8); }},
+      {Bug::wgmma_init_unseen, "wgmma_gemm", "mbarrier", wgmma},
+      {Bug::wgmma_full_not_awaited, "wgmma_gemm", "", wgmma},
+      {Bug::wgmma_wrong_phase, "wgmma_gemm", "", wgmma},
+      {Bug::wgmma_early_release, "wgmma_gemm", "asynchronous proxy: race: write", wgmma},
+      {Bug::wgmma_double_arrive, "wgmma_gemm", "1 arrivals where the phase expects 0 more", wgmma},
+      {Bug::wgmma_released_twice, "wgmma_gemm", "", wgmma, 1},
+      {Bug::wgmma_bytes_too_few, "wgmma_gemm", "128 bytes landed that nobody had announced", wgmma},
+      {Bug::wgmma_bytes_too_many, "wgmma_gemm", "deadlock", wgmma},
+      {Bug::wgmma_no_proxy_fence, "wgmma_gemm", "no fence.proxy.async", wgmma},
+      {Bug::wgmma_no_wait, "wgmma_gemm", "", wgmma},
+      {Bug::wgmma_store_no_proxy_fence, "wgmma_gemm", "no fence.proxy.async", wgmma},
+      {Bug::wgmma_store_not_awaited, "wgmma_gemm", "still reads shared memory", wgmma, 4},
+      {Bug::wgmma_no_fence, "wgmma_gemm", "wgmma.fence", wgmma},
+      {Bug::ring_no_sync_before, "ring_sum", "", ring},
+      {Bug::ring_no_sync_after, "ring_sum", "", ring},
   };
   return kCases;
 }
@@ -190,7 +292,9 @@ TEST_CASE("every seeded bug is diagnosed, by kernel, block, thread and cause") {
       CHECK_MESSAGE(text.find(c.cause) != std::string::npos, text);
       CHECK_MESSAGE(text.find(concat("[", c.kernel, "] ")) == 0, text);
       CHECK_MESSAGE(text.find("block (") != std::string::npos, text);
-      CHECK_MESSAGE(text.find("thread") != std::string::npos, text);
+      CHECK_MESSAGE((text.find("thread") != std::string::npos ||
+                     text.find("asynchronous operation") != std::string::npos),
+                    text);
       CHECK_MESSAGE(text.find(concat("seed ", k + 1)) != std::string::npos, text);
     }
     MESSAGE(diagnosed << " of " << kSchedules << ": " << first);
@@ -210,5 +314,9 @@ TEST_CASE("kernels that are right are silent, and their results are right, under
     CHECK(transposed(d, Bug::none));
     CHECK(histogram(d, Bug::none));
     CHECK(scaled(d, Bug::none));
+    CHECK(pipeline(d, Bug::none));
+    CHECK(mma(d, Bug::none));
+    CHECK(wgmma(d, Bug::none));
+    CHECK(ring(d, Bug::none));
   }
 }

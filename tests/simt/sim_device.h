@@ -39,7 +39,8 @@ class SimDevice {
   simt::SimStream stream;
 };
 
-// test(device, target) on the fast kernels and on the instrumented ones, under every schedule.
+// test(device, target) on the fast kernels and on the instrumented ones, which the sanitizer watches,
+// under every schedule.
 template <class F>
 void under_schedules(F&& test, simt::Config config = {}) {
   for (std::uint64_t k = 0; k < kSchedules; ++k) {
@@ -47,7 +48,9 @@ void under_schedules(F&& test, simt::Config config = {}) {
     SimDevice device(simt::with_schedule(config, k));
     test(device, device.sim());
 #if ROUNDOFF_HAS_CHECKED
-    SimDevice watched(simt::with_schedule(config, k));
+    simt::Config sanitized = simt::with_schedule(config, k);
+    sanitized.sanitize = true;
+    SimDevice watched(sanitized);
     test(watched, watched.checked());
 #endif
   }

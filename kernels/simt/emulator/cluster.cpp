@@ -423,7 +423,9 @@ std::exception_ptr kernel_fault(Cluster& cluster, std::string message, Site site
   std::ostringstream out;
   out << "[" << cluster.launch->name << "] " << message;
   if (cluster.in_async()) {
-    out << ", in an asynchronous operation";
+    const uint3 at = cluster.block[0]->geometry.block_index;
+    out << ", in an asynchronous operation of block (" << at.x << "," << at.y << "," << at.z << ")"
+        << (cluster.blocks > 1 ? "'s cluster" : "");
   } else if (current() != nullptr) {
     out << ", at " << where(*current());
   }

@@ -34,7 +34,7 @@ MbarrierState& state_of(Block& block, std::uint64_t* at, const char* what, Site 
   // That of a thread: its use must come after the barrier was made, as it sees it.
   Monitor* monitor = block.cluster->monitor;
   if (monitor != nullptr && site.line != 0)
-    monitor->touch(*current(), at, 8, Access::strong_read, site);
+    monitor->touch(*current(), at, 8, Access::mbarrier, site);
   MbarrierState* b = find(block, at);
   if (b == nullptr) fault_at(site, what, ": used before mbarrier.init, or after mbarrier.inval");
   std::uint64_t image = 0;

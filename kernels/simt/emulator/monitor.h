@@ -17,7 +17,7 @@ struct Cluster;
 struct Counters;
 
 // The strong ones are volatile: two of them at one place are no race, as two atomics are none.
-enum class Access : std::uint8_t { read, write, atomic, strong_read, strong_write };
+enum class Access : std::uint8_t { read, write, atomic, strong_read, strong_write, mbarrier };
 const char* name(Access kind);
 
 class ROUNDOFF_SIMT_API Monitor {

@@ -62,8 +62,8 @@ Argument& argument(Collective& c, unsigned lane) {
   return *static_cast<Argument*>(c.argument[lane]);
 }
 
-// Which lane a lane reads, as PTX's shfl.sync says; beyond its segment it reads itself. An exclusive
-// or may reach into earlier segments.
+// Which lane a lane reads, as PTX's shfl.sync says; beyond its segment it reads itself. An
+// exclusive or may reach into earlier segments.
 unsigned source_lane(const ShuffleArgument& a, unsigned lane) {
   const unsigned within = lane & (a.width - 1);
   const unsigned segment = lane - within;

@@ -8,7 +8,8 @@ constexpr std::uintptr_t kNullPage = 4096;
 }  // namespace
 
 const char* name(Access kind) {
-  constexpr const char* kNames[] = {"read", "write", "atomic", "volatile read", "volatile write"};
+  constexpr const char* kNames[] = {"read",          "write",          "atomic",
+                                    "volatile read", "volatile write", "use as an mbarrier"};
   return kNames[static_cast<int>(kind)];
 }
 

@@ -177,6 +177,8 @@ void Sanitizer::access(Thread& thread, const Place& place, const void* p, std::s
   const std::uint32_t where = where_of(code, site);
   const Target t = target(place, p, bytes, kind, me, where);
   check(me, t, bytes, kind, where, false);
+  if (place.space == Place::Space::shared && place.block != thread.block)
+    shared_[place.block->geometry.cluster_rank]->remote[me.who] = {me.who, me.when(), where};
   if (kind == Access::atomic) synchronise(me, p);
 }
 
@@ -215,6 +217,7 @@ std::uint64_t Sanitizer::async_begin(Thread& first, unsigned threads, Site site)
   op.who = cluster_base_ + op.slot;
   op.site = site;
   Actor* issuer = &actor(first);
+  op.issuer = {issuer->who, issuer->when(), 0};
   for (unsigned i = 0; i < threads; ++i) {
     Actor& a = issuer[i];
     op.now.join(clock_of(a.now, a.warp()), op.warp());

@@ -61,12 +61,10 @@ struct SourceLines::Tables {
 
 namespace {
 
-bool is_ours(const std::string& file) {
-  return file.find("kernels/simt/emulator/") != std::string::npos;
-}
+bool is_ours(const std::string& file) { return file.find("kernels/simt/") != std::string::npos; }
 
 // Where inlined calls that hold the address were made, the innermost first, until one is outside
-// the emulator's headers.
+// the kernel language's headers.
 void leave_our_headers(Dwarf_Die* unit, Dwarf_Addr address, SourcePlace& place) {
   if (!is_ours(place.file)) return;
   Dwarf_Die* scopes = nullptr;

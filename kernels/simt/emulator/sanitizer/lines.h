@@ -22,7 +22,7 @@ class SourceLines {
   SourceLines& operator=(const SourceLines&) = delete;
 
   // `code`: what a call returns to. Of calls that were inlined, the innermost one outside the
-  // emulator's own headers.
+  // headers of the kernel language.
   const SourcePlace& find(const void* code);
 
  private:

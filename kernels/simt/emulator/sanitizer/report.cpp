@@ -51,7 +51,7 @@ std::string Sanitizer::spot(std::uint32_t where) {
   return place.empty() ? "" : concat(" at ", place);
 }
 
-std::string Sanitizer::who(const Event& event) const {
+std::string Sanitizer::who(const Event& event, bool with_block) const {
   const std::uint32_t number = event.who - launch_base_;
   const std::uint32_t cluster = number / slots_;
   const std::uint32_t slot = number % slots_;
@@ -65,7 +65,7 @@ std::string Sanitizer::who(const Event& event) const {
   const Dim block = cluster_->launch->block;
   out << "thread (" << linear % block.x << "," << linear / block.x % block.y << ","
       << linear / block.x / block.y << ") [warp " << linear / 32 << " lane " << linear % 32 << "]";
-  if (slots_ > block_slots_ + kSlots || cluster != cluster_number_) {
+  if (with_block || slots_ > block_slots_ + kSlots || cluster != cluster_number_) {
     const Ran& ran = ran_[cluster];
     const dim3 dim = ran.cluster_dim;
     out << " of block (" << ran.first_block.x + rank % dim.x << ","
@@ -90,7 +90,8 @@ std::string Sanitizer::spelled(const Target& target, std::size_t offset) const {
 }
 
 void Sanitizer::report(const Actor& by, std::string message, std::uint32_t where) {
-  if (by.slot >= slots_ - kSlots) message = concat("asynchronous proxy: ", message);
+  if (by.slot >= slots_ - kSlots)
+    message = concat("asynchronous proxy: ", message, ", issued by ", who(by.issuer, true));
   Site site{"", 0};
   if ((where & kSite) == kSite) {
     site = sites_[where & ~kSite];

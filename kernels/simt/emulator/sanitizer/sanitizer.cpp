@@ -64,6 +64,7 @@ void Sanitizer::cluster_begin(Cluster& cluster) {
     SharedState& state = *shared_[rank];
     state.at.fill(0);
     state.used = 0;
+    state.remote.clear();
     const std::size_t dynamic = cluster.block[rank]->dynamic_bytes;
     if (dynamic != 0) add_region(state, 0, dynamic, "dynamic");
   }
@@ -95,6 +96,23 @@ void Sanitizer::thread_exit(Thread& thread) {
            concat("exits with ", me.copies, " asynchronous cop", me.copies == 1 ? "y" : "ies",
                   " (cp.async) that it did not wait for"),
            where_of(nullptr, me.site));
+  if (thread.block->live == 1 && cluster_->blocks > 1) check_block_exit(thread);
+}
+
+// The shared memory of a block is gone with its last thread.
+void Sanitizer::check_block_exit(Thread& last) {
+  const unsigned rank = last.geometry->cluster_rank;
+  for (const auto& [number, event] : shared_[rank]->remote) {
+    bool known = false;
+    for (std::uint32_t i = 0; i < block_slots_ && !known; ++i)
+      known = ordered(actors_[rank * block_slots_ + i], event, cluster_base_);
+    if (!known)
+      report(
+          actor(last),
+          concat("exits as the last thread of its block, whose shared memory ", who(event),
+                 " accessed", spot(event.where), ", with nothing that orders that before the exit"),
+          0);
+  }
 }
 
 // --- Memory -------------------------------------------------------------------------------------

@@ -77,6 +77,7 @@ class Sanitizer {
     std::uintptr_t within = 0;  // an object that knows all this thread knows
     unsigned copies = 0;        // in flight
     Site site;                  // of an operation
+    Event issuer;               // the same
     std::uint32_t warp() const { return slot / 32; }
     std::uint32_t when() const { return now.warp[slot % 32]; }
     void tick() { ++now.warp[slot % 32]; }
@@ -102,6 +103,8 @@ class Sanitizer {
     std::vector<std::unique_ptr<Region>> regions;
     unsigned used = 0;
     std::array<std::uint16_t, kSharedWindow / 16> at{};  // 1 + the region's number
+    // The last accesses by threads of other blocks, which must be over when this one exits.
+    std::unordered_map<std::uint32_t, Event> remote;
   };
   struct GlobalBlock {
     std::uintptr_t begin = 0;
@@ -138,6 +141,7 @@ class Sanitizer {
   void check(Actor& by, const Target& target, std::size_t bytes, Access kind, std::uint32_t where,
              bool async);
   void synchronise(Actor& by, const void* p);
+  void check_block_exit(Thread& last);
   GlobalBlock* find_global(const void* p);
   void add_region(SharedState& state, std::size_t offset, std::size_t bytes, const char* name);
   Clock clock_of(const Known& known, std::uint32_t warp);
@@ -145,7 +149,7 @@ class Sanitizer {
   // --- Reports ---
   std::uint32_t where_of(const void* code, Site site);
   std::string spot(std::uint32_t where);
-  std::string who(const Event& event) const;
+  std::string who(const Event& event, bool with_block = false) const;
   std::string spelled(const Target& target, std::size_t offset) const;
   [[noreturn]] void report(const Actor& by, std::string message, std::uint32_t where);
   [[noreturn]] void race(const Actor& by, const Target& target, std::size_t offset,
