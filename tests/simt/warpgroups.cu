@@ -41,7 +41,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
   constexpr int kBM = 128, kBN = 64, kBK = 64, kGemmStages = 3;
   constexpr unsigned kABytes = kBM * kBK * 2, kBBytes = kBN * kBK * 2;
 
-  __global__ void __launch_bounds__(384)
+  __global__ void __launch_bounds__(384, 1)
       wgmma_gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                  int m, int n, int k, float* c) {
     ROUNDOFF_DYNAMIC_SHARED(shared);
