@@ -199,6 +199,8 @@ void carry_out(const std::vector<Copy>& copies) {
 
 void save_checkpoint(const std::filesystem::path& path, Trainer& trainer,
                      const CheckpointNotes& notes) {
+  trainer.settle();
+  trainer.optimizer().read_counts();
   ParameterArena& parameters = trainer.model().parameters();
   std::vector<TensorBytes> tensors;
   std::vector<std::int64_t> steps;
@@ -279,6 +281,7 @@ CheckpointNotes load_checkpoint(const std::filesystem::path& path, Trainer& trai
   carry_out(copies);
   std::size_t i = 0;
   for (ParameterEntry& e : parameters.entries()) e.steps = steps.as<std::int64_t>()[i++];
+  trainer.optimizer().write_counts();
   parameters.discard_buffers();
   parameters.zero_grad();
   parameters.changed(/*copies_written=*/false);

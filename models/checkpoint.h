@@ -41,7 +41,8 @@ struct CheckpointModel {
   std::uint64_t seed = 0;
 };
 
-// Written to a temporary file, synced and renamed: an interrupted save leaves the old file.
+// Written to a temporary file, synced and renamed: an interrupted save leaves the old file. Settles
+// the trainer, and throws what that throws.
 void save_checkpoint(const std::filesystem::path& path, Trainer& trainer,
                      const CheckpointNotes& notes);
 

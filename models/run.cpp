@@ -135,6 +135,7 @@ class Run {
       step(metrics);
       const bool epoch_ends = trainer_->steps_done() % windows == 0;
       if (epoch_ends || trainer_->done()) {
+        settle(metrics);
         // A run that ends inside an epoch may go on: its checkpoint is that of a run that never
         // stopped, without this evaluation.
         if (!epoch_ends) save(kLast);
@@ -143,9 +144,11 @@ class Run {
         summary.stopped_early = stops_early();
       } else if (settings_.checkpoint_every > 0 &&
                  trainer_->steps_done() % settings_.checkpoint_every == 0) {
+        settle(metrics);
         save(kLast);
       }
       if (hooks_.stop && hooks_.stop() && !trainer_->done()) {
+        settle(metrics);
         save(kLast);
         summary.interrupted = true;
         break;
@@ -261,42 +264,51 @@ class Run {
                check.largest_difference / check.largest_gradient, " of the largest gradient"));
   }
 
-  void step(MetricsLog& metrics) {
+  // Runs `work`, which moves the trainer on, and notes the windows that it found done.
+  template <class Work>
+  void advance(MetricsLog& metrics, const Work& work) {
     Allocator& allocator = trainer_->context().allocator;
     allocator.reset_peaks();
     const auto begin = Clock::now();
-    const double lr = trainer_->lr();
-    const std::int64_t epoch = trainer_->epoch();
     const auto record = [&] {
       notes_.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
       merge_peaks(memory_, allocator.stats());
-      const StepResult& result = trainer_->last();
-      if (result.did_step) {
-        notes_.epoch_loss_sum += result.loss;
-        ++notes_.epoch_updates;
+      for (const Trainer::Finished& f : trainer_->finished()) {
+        if (f.result.did_step) {
+          notes_.epoch_loss_sum += f.result.loss;
+          ++notes_.epoch_updates;
+        }
+        metrics.add({.step = f.step,
+                     .epoch = f.epoch,
+                     .samples = f.samples,
+                     .loss = f.result.loss,
+                     .lr = f.lr,
+                     .grad_norm = f.result.grad_norm,
+                     .clip = f.result.clip,
+                     .scale = f.result.scale,
+                     .found_inf = f.result.found_inf,
+                     .did_step = f.result.did_step,
+                     .growth_tracker = f.growth_tracker,
+                     .valid_count = f.result.valid});
       }
-      metrics.add({.step = trainer_->steps_done(),
-                   .epoch = epoch,
-                   .samples = trainer_->samples_done(),
-                   .loss = result.loss,
-                   .lr = lr,
-                   .grad_norm = result.grad_norm,
-                   .clip = result.clip,
-                   .scale = result.scale,
-                   .found_inf = result.found_inf,
-                   .did_step = result.did_step,
-                   .growth_tracker = trainer_->scaler().growth_tracker(),
-                   .valid_count = result.valid});
     };
     try {
-      trainer_->step();
+      work();
     } catch (const ScaleCollapse&) {
       record();
       save(kLast);
       throw;
     }
     record();
-    if (hooks_.on_step) hooks_.on_step(*trainer_, trainer_->last());
+    if (!hooks_.on_step) return;
+    for (const Trainer::Finished& f : trainer_->finished()) hooks_.on_step(*trainer_, f.result);
+  }
+  void step(MetricsLog& metrics) {
+    advance(metrics, [&] { trainer_->step(); });
+  }
+  // Before a checkpoint or an evaluation: all windows are done, and noted.
+  void settle(MetricsLog& metrics) {
+    advance(metrics, [&] { trainer_->settle(); });
   }
 
   void save(const char* file) {

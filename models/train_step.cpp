@@ -1,5 +1,8 @@
 #include "models/train_step.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "models/evaluate.h"
 #include "ops/cross_entropy.h"
 
@@ -21,6 +24,32 @@ double valid_weight(const MicroBatch& micro, const LossSettings& loss) {
   return weight;
 }
 
+// Whether a micro-batch adds anything, as far as the host knows.
+bool may_have_target(const MicroBatch& micro, const LossSettings& loss) {
+  if (!micro.host_labels.defined()) return micro.labels.numel() != 0;
+  const auto* label = micro.host_labels.data<std::int64_t>();
+  return std::any_of(label, label + micro.host_labels.numel(),
+                     [&](std::int64_t l) { return l != loss.ignore_index; });
+}
+
+struct Forward {
+  Tensor logits;
+  Tensor loss;  // sum
+};
+Forward forward(Context& context, Model& model, const MicroBatch& micro,
+                const LossSettings& settings) {
+  context.rng.sample0 = micro.sample0;
+  Forward f;
+  f.logits = model.forward(context, micro.x);
+  f.loss = cross_entropy(context, f.logits, micro.labels,
+                         {.ignore_index = settings.ignore_index,
+                          .label_smoothing = settings.label_smoothing,
+                          .reduction = Reduction::sum},
+                         settings.class_weights)
+               .loss;
+  return f;
+}
+
 }  // namespace
 
 StepResult accumulate_window(Context& context, Model& model, std::span<const MicroBatch> window,
@@ -35,18 +64,12 @@ StepResult accumulate_window(Context& context, Model& model, std::span<const Mic
   if (result.valid == 0) return result;
   for (const MicroBatch& micro : window) {
     if (valid_weight(micro, host_loss) == 0) continue;
-    context.rng.sample0 = micro.sample0;
-    const Tensor logits = model.forward(context, micro.x);
-    const CrossEntropyResult loss = cross_entropy(context, logits, micro.labels,
-                                                  {.ignore_index = loss_settings.ignore_index,
-                                                   .label_smoothing = loss_settings.label_smoothing,
-                                                   .reduction = Reduction::sum},
-                                                  loss_settings.class_weights);
-    context.tape.backward(context, loss.loss, seed / result.valid);
+    const Forward f = forward(context, model, micro, loss_settings);
+    context.tape.backward(context, f.loss, seed / result.valid);
     context.tape.clear();
-    result.loss += loss.loss.item() / result.valid;
+    result.loss += f.loss.item() / result.valid;
     result.correct +=
-        count_correct(logits, micro.host_labels.defined() ? micro.host_labels : micro.labels);
+        count_correct(f.logits, micro.host_labels.defined() ? micro.host_labels : micro.labels);
   }
   return result;
 }
@@ -78,6 +101,33 @@ StepResult train_step(Context& context, Model& model, Optimizer& optimizer, Loss
   if (reached != nullptr) *reached = result;
   scaler.update();
   return result;
+}
+
+void queue_window(Context& context, Model& model, DeviceStep& step,
+                  std::span<const MicroBatch> window, const LossSettings& loss) {
+  std::vector<ConstView> labels;
+  for (const MicroBatch& micro : window) labels.push_back(micro.labels.view());
+  step.open(labels, loss.ignore_index, loss.class_weights);
+  for (const MicroBatch& micro : window) {
+    if (!may_have_target(micro, loss)) continue;
+    const Forward f = forward(context, model, micro, loss);
+    context.tape.backward(context, f.loss, step.seed());
+    context.tape.clear();
+    step.score(f.logits, micro.labels, f.loss);
+  }
+  step.close();
+}
+
+StepResult step_result(const StepRecord& r) {
+  return {.loss = r.loss,
+          .valid = r.valid,
+          .samples = r.samples,
+          .correct = static_cast<std::int64_t>(r.correct),
+          .grad_norm = r.status.norm,
+          .clip = r.status.clip,
+          .scale = r.status.scale,
+          .found_inf = r.status.found_inf != 0,
+          .did_step = r.did_step != 0};
 }
 
 }  // namespace roundoff

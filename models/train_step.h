@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/device_step.h"
 #include "engine/loss_scaler.h"
 #include "engine/optimizer.h"
 #include "models/model.h"
@@ -50,10 +51,17 @@ struct StepResult {
 //   window's valid weight n  ->  unscale, check and norm in one pass  ->  clip, update  ->  scaler.
 // Gradients are absent afterwards. A window without a valid target is neutral. Throws
 // ScaleCollapse as LossScaler does, with everything in place for the next window; `reached`, where
-// given, has the result then too.
+// given, has the result then too. On a device the host waits inside; queue_window does not.
 StepResult train_step(Context& context, Model& model, Optimizer& optimizer, LossScaler& scaler,
                       std::span<const MicroBatch> window, const StepSettings& settings,
                       StepResult* reached = nullptr);
+
+// The same on a device, queued and not waited for: passes, update, scaler and the commit of buffers
+// (engine/device_step.h). The outcome arrives through step.next(). A micro-batch whose labels only
+// the device holds runs even if it has no valid target.
+void queue_window(Context& context, Model& model, DeviceStep& step,
+                  std::span<const MicroBatch> window, const LossSettings& loss);
+StepResult step_result(const StepRecord& record);
 
 // The window's gradient alone: adds (loss gradient) * seed to the parameters' gradients; fills
 // loss, valid, samples and correct of the result. Micro-batches without a valid target are left

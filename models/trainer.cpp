@@ -57,10 +57,12 @@ void validate(const TrainConfig& c) {
   validate(ClipParams{.max_norm = c.clip});
 }
 
-Trainer::Trainer(const TrainConfig& config, const Dataset& data)
+Trainer::Trainer(const TrainConfig& config, const Dataset& data,
+                 std::shared_ptr<simt::Runtime> runtime)
     : config_((validate(config), config)),
       data_(data),
-      context_(config.device),
+      context_(runtime != nullptr || config.device == Device::cpu ? std::move(runtime)
+                                                                  : simt::open(config.device)),
       model_(make_model(model_settings(config, data))),
       scaler_(scaler_config(config), config.max_skips),
       sampler_({.seed = config.seed,
@@ -87,6 +89,9 @@ Trainer::Trainer(const TrainConfig& config, const Dataset& data)
   context_.rng.seed = config.seed;
   model_->parameters().allocate(context_.allocator, arena_settings(config.precision, config.seed));
   optimizer_ = std::make_unique<Optimizer>(context_, model_->parameters(), config.optimizer);
+  if (context_.device() != Device::cpu)
+    device_step_ = std::make_unique<DeviceStep>(
+        context_, *optimizer_, scaler_, ClipParams{.max_norm = config.clip}, schedule_.rate());
 }
 
 std::int64_t Trainer::epoch() const { return steps_ / sampler_.batches_per_epoch(); }
@@ -130,14 +135,56 @@ void Trainer::cut(const Sampler::Batch& batch, std::int64_t micro_batch,
 
 StepResult Trainer::step() {
   ROUNDOFF_CHECK(!done(), "train", "the run's ", total_steps_, " windows are done");
+  finished_.clear();
+  const std::int64_t epoch = this->epoch();
   const Sampler::Batch batch = sampler_.next();
   cut(batch, config_.micro_batch, window_);
   context_.rng.step = static_cast<std::uint64_t>(steps_);
   ++steps_;
   samples_ += static_cast<std::int64_t>(batch.indices.size());
-  last_ = train_step(context_, *model_, *optimizer_, scaler_, window_, step_settings(), &last_);
-  updates_ += last_.did_step;
+  if (device_step_ != nullptr) {
+    queued_.push_back({progress(), epoch});
+    queue_window(context_, *model_, *device_step_, window_, step_settings().loss);
+    while (const auto record = device_step_->next()) finish(*record);
+    return last_;
+  }
+  const StepSettings settings = step_settings();
+  const auto note = [&] {
+    updates_ += last_.did_step;
+    finished_.push_back({last_, steps_, epoch, samples_, settings.lr, scaler_.growth_tracker()});
+  };
+  try {
+    last_ = train_step(context_, *model_, *optimizer_, scaler_, window_, settings, &last_);
+  } catch (const ScaleCollapse&) {
+    note();
+    throw;
+  }
+  note();
   return last_;
+}
+
+void Trainer::settle() {
+  finished_.clear();
+  if (device_step_ == nullptr) return;
+  while (const auto record = device_step_->wait()) finish(*record);
+}
+
+void Trainer::finish(const StepRecord& record) {
+  const Queued queued = queued_.front();
+  queued_.erase(queued_.begin());
+  updates_ = record.updates;
+  if (record.halt != StepHalt::bad_data) {
+    last_ = step_result(record);
+    finished_.push_back({last_, queued.progress.steps, queued.epoch, queued.progress.samples,
+                         record.lr, record.status.growth_tracker});
+  }
+  if (record.halt == StepHalt::none) return;
+  // The windows behind it have changed nothing: they will run again.
+  queued_.clear();
+  sampler_.restore(queued.progress.sampler);
+  steps_ = queued.progress.steps;
+  samples_ = queued.progress.samples;
+  device_step_->fail(record);
 }
 
 Evaluation Trainer::evaluate(const Split& split) {
@@ -186,6 +233,9 @@ void Trainer::restore(const Progress& progress) {
   steps_ = progress.steps;
   updates_ = progress.updates;
   samples_ = progress.samples;
+  queued_.clear();
+  finished_.clear();
+  if (device_step_ != nullptr) device_step_->restore(updates_);
 }
 
 }  // namespace roundoff

@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,11 +53,31 @@ class Trainer {
  public:
   // `data` must outlive the trainer. Checks config against the data (a last batch of one sample
   // with BatchNorm, for example) before anything runs.
-  Trainer(const TrainConfig& config, const Dataset& data);
+  // `runtime`: an opened device in place of the one that config.device opens.
+  Trainer(const TrainConfig& config, const Dataset& data,
+          std::shared_ptr<simt::Runtime> runtime = nullptr);
 
-  // One window. Throws ScaleCollapse as the scaler does; last() has the window's result then too.
+  // One window. On cpu it is done on return. On a device it is queued, and what comes back is the
+  // result of the last window that is known to be done, which is at most two windows old.
+  // Throws ScaleCollapse as the scaler does; last() has that window's result then too. On a device
+  // it does so up to two windows later, as for bad data (DeviceDataError): the windows in between
+  // have changed nothing, and everything stands as after the window that it speaks of.
   StepResult step();
   const StepResult& last() const { return last_; }
+  // A window that is done.
+  struct Finished {
+    StepResult result;
+    std::int64_t step = 0;     // its number, from 1
+    std::int64_t epoch = 0;    // from 0
+    std::int64_t samples = 0;  // of the run, it included
+    double lr = 0;
+    std::int32_t growth_tracker = 0;  // after it
+  };
+  // Those that the last call of step() or settle() found done, in order.
+  std::span<const Finished> finished() const { return finished_; }
+  // Waits for the windows that are still queued; throws as step() does. Before a checkpoint, an
+  // evaluation, or a look at updates(), lr() and the scaler that is not to be two windows old.
+  void settle();
   // Windows that the whole run has, and that are done.
   std::int64_t total_steps() const { return total_steps_; }
   std::int64_t steps_done() const { return steps_; }
@@ -98,6 +119,7 @@ class Trainer {
     std::int64_t samples = 0;
     SamplerState sampler;
   };
+  // Of a settled trainer.
   Progress progress() const { return {steps_, updates_, samples_, sampler_.state()}; }
   void restore(const Progress& progress);
 
@@ -107,6 +129,7 @@ class Trainer {
  private:
   void cut(const Sampler::Batch& batch, std::int64_t micro_batch, std::vector<MicroBatch>& window);
   StepSettings step_settings() const;
+  void finish(const StepRecord& record);
 
   TrainConfig config_;
   const Dataset& data_;
@@ -115,10 +138,18 @@ class Trainer {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Optimizer> optimizer_;
   LossScaler scaler_;
+  std::unique_ptr<DeviceStep> device_step_;  // null on cpu
   Sampler sampler_;
   BatchReader reader_;
   Schedule schedule_;
   std::vector<MicroBatch> window_;
+  // Windows whose outcome is not known: the run as it stands after each.
+  struct Queued {
+    Progress progress;
+    std::int64_t epoch = 0;
+  };
+  std::vector<Queued> queued_;
+  std::vector<Finished> finished_;
   StepResult last_;
   std::int64_t total_steps_ = 0;
   std::int64_t steps_ = 0;
