@@ -113,14 +113,6 @@ struct ProductProblem {
   bool may_split = false;
 };
 
-// As unsigned, or an error that names what is too large.
-inline unsigned device_extent(const char* operation, const char* what, std::int64_t extent) {
-  constexpr std::int64_t kLargest = (std::int64_t{1} << 31) - 256;
-  ROUNDOFF_CHECK(extent < kLargest, operation, what, " ", extent,
-                 " is too large for a device, less than ", kLargest, " expected");
-  return static_cast<unsigned>(extent);
-}
-
 // Parts of a sum of `steps` steps of a result that `tiles` blocks compute: at least 16 steps each
 // (256 products), and no more blocks than a large device holds.
 inline unsigned product_parts(std::uint64_t tiles, std::uint64_t steps) {

@@ -31,6 +31,14 @@ struct FastDivide {
   }
 };
 
+// As unsigned, or an error that names what is too large.
+inline unsigned device_extent(const char* operation, const char* what, std::int64_t extent) {
+  constexpr std::int64_t kLargest = (std::int64_t{1} << 31) - 256;
+  ROUNDOFF_CHECK(extent < kLargest, operation, what, " ", extent,
+                 " is too large for a device, less than ", kLargest, " expected");
+  return static_cast<unsigned>(extent);
+}
+
 ROUNDOFF_DEVICE_NAMESPACE {
   ROUNDOFF_DEVICE unsigned divide(unsigned n, const FastDivide& by) {
     return (__umulhi(n, by.multiplier) + n) >> by.shift;

@@ -41,4 +41,18 @@ void avg_pool2d_forward(Ref, const Pool2dParams& params, Accumulator accumulator
 void avg_pool2d_backward(Ref, const Pool2dParams& params, const ConstView& dy, const Out& dx,
                          Scratch& scratch);
 
+// The same on a device, in the reference's bits. Images and batches have fewer than 2^31 pixels.
+template <DeviceTarget T>
+void max_pool2d_forward(T target, const Pool2dParams& params, const ConstView& x, const Out& y,
+                        const Out& argmax, Scratch& scratch);
+template <DeviceTarget T>
+void max_pool2d_backward(T target, const Pool2dParams& params, const ConstView& argmax,
+                         const ConstView& dy, const Out& dx, Scratch& scratch);
+template <DeviceTarget T>
+void avg_pool2d_forward(T target, const Pool2dParams& params, Accumulator accumulator,
+                        const ConstView& x, const Out& y, Scratch& scratch);
+template <DeviceTarget T>
+void avg_pool2d_backward(T target, const Pool2dParams& params, const ConstView& dy, const Out& dx,
+                         Scratch& scratch);
+
 }  // namespace roundoff

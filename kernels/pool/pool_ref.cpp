@@ -4,70 +4,12 @@
 
 #include "kernels/base/convert.h"
 #include "kernels/gemm/operand.h"
+#include "kernels/pool/geometry.h"
 #include "kernels/pool/pool.h"
 
 namespace roundoff {
 
 namespace {
-
-constexpr std::string_view kMax = "max_pool2d";
-constexpr std::string_view kAvg = "avg_pool2d";
-
-struct Geometry {
-  std::int64_t n = 0, h = 0, w = 0, c = 0, p = 0, q = 0;
-  Pool2dParams params;
-  std::int64_t image() const { return h * w * c; }
-  std::int64_t result() const { return p * q * c; }
-};
-
-// Image rows or columns [begin, end) of window `index` along one axis.
-struct Range {
-  std::int64_t begin, end;
-};
-Range window(std::int64_t index, std::size_t axis, std::int64_t extent, const Pool2dParams& p) {
-  const std::int64_t start = index * p.stride[axis] - p.padding[axis];
-  return {std::max<std::int64_t>(start, 0), std::min(start + p.kernel[axis], extent)};
-}
-
-Geometry geometry(std::string_view operation, const Shape& x, const Pool2dParams& params) {
-  constexpr std::int64_t kLargest = std::int64_t{1} << 31;
-  ROUNDOFF_CHECK(x.rank() == 4, operation, "x of shape ", x, ", [N, H, W, C] expected");
-  Geometry g{.n = x[0], .h = x[1], .w = x[2], .c = x[3], .params = params};
-  const auto extent = [&](const char* axis, std::size_t i, std::int64_t image) {
-    const std::int64_t kernel = params.kernel[i], stride = params.stride[i],
-                       padding = params.padding[i];
-    ROUNDOFF_CHECK(kernel >= 1 && kernel <= kLargest, operation, axis, " kernel ", kernel,
-                   ", at least 1 expected");
-    ROUNDOFF_CHECK(stride >= 1 && stride <= kLargest, operation, axis, " stride ", stride,
-                   ", at least 1 expected");
-    ROUNDOFF_CHECK(padding >= 0 && padding <= kernel / 2, operation, axis, " padding ", padding,
-                   " of kernel ", kernel, ", between 0 and half the kernel expected");
-    ROUNDOFF_CHECK(image >= 1 && image < kLargest, operation, axis, " image ", image,
-                   ", at least 1 expected");
-    ROUNDOFF_CHECK(kernel <= image + 2 * padding, operation, axis, " kernel ", kernel,
-                   " exceeds the padded image ", image + 2 * padding);
-    return (image + 2 * padding - kernel) / stride + 1;
-  };
-  g.p = extent("vertical", 0, g.h);
-  g.q = extent("horizontal", 1, g.w);
-  return g;
-}
-
-void check(std::string_view operation, const Geometry& g, const ConstView& x, const Out& y,
-           bool forward) {
-  const Shape small{g.n, g.p, g.q, g.c};
-  const Shape large{g.n, g.h, g.w, g.c};
-  const Shape& in = forward ? large : small;
-  const Shape& out = forward ? small : large;
-  ROUNDOFF_CHECK(is_floating(x.dtype) && is_floating(y.view.dtype), operation, "takes ",
-                 name(x.dtype), " to ", name(y.view.dtype), ", floating types expected");
-  ROUNDOFF_CHECK(x.shape == in, operation, forward ? "x" : "dy", " of shape ", x.shape, ", ", in,
-                 " expected");
-  ROUNDOFF_CHECK(y.view.shape == out, operation, forward ? "y" : "dx", " of shape ", y.view.shape,
-                 ", ", out, " expected");
-  ROUNDOFF_CHECK(y.write == Write::overwrite || !is_16bit(y.view.dtype), operation,
-                 "cannot accumulate into ", name(y.view.dtype), "; fp32 or fp64 expected");
-}
 
 // Calls f(n, in, out) for every sample, its input and its output in T. `sums`: f adds to its
 // output, which is zeroed first unless it holds what is accumulated into; otherwise f writes all of
@@ -88,7 +30,7 @@ void each_sample(const ConstView& x, std::int64_t n, std::int64_t in_size, const
 }
 
 // Whether every pixel lies in exactly one window.
-bool tiles(const Geometry& g) {
+bool tiles(const Pool2dGeometry& g) {
   const Pool2dParams& p = g.params;
   return p.kernel == p.stride && p.padding[0] == 0 && p.padding[1] == 0 &&
          g.p * p.stride[0] == g.h && g.q * p.stride[1] == g.w;
@@ -96,10 +38,10 @@ bool tiles(const Geometry& g) {
 
 // Calls f(output pixel, rows, columns) for every window.
 template <class F>
-void each_window(const Geometry& g, F&& f) {
+void each_window(const Pool2dGeometry& g, F&& f) {
   for (std::int64_t p = 0; p < g.p; ++p) {
-    const Range rows = window(p, 0, g.h, g.params);
-    for (std::int64_t q = 0; q < g.q; ++q) f(p * g.q + q, rows, window(q, 1, g.w, g.params));
+    const PoolRange rows = pool_window(p, 0, g.h, g.params);
+    for (std::int64_t q = 0; q < g.q; ++q) f(p * g.q + q, rows, pool_window(q, 1, g.w, g.params));
   }
 }
 
@@ -127,8 +69,8 @@ struct Lanes<T, 1> {
 };
 
 template <class T, int kWidth>
-void max_of_window(const T* in, std::int64_t width, std::int64_t channels, Range rows,
-                   Range columns, T* out, std::int32_t* winners) {
+void max_of_window(const T* in, std::int64_t width, std::int64_t channels, PoolRange rows,
+                   PoolRange columns, T* out, std::int32_t* winners) {
   using Lane = Lanes<T, kWidth>;
   using Index = typename Lane::Index;
   typename Lane::Values best;
@@ -154,12 +96,12 @@ void max_of_window(const T* in, std::int64_t width, std::int64_t channels, Range
 }
 
 template <class T>
-void max_forward(const Geometry& g, const ConstView& x, const Out& y, const Out& argmax,
+void max_forward(const Pool2dGeometry& g, const ConstView& x, const Out& y, const Out& argmax,
                  Scratch& scratch) {
   const auto sample = [&](std::int64_t n, const T* in, T* out) {
     std::int32_t* winners =
         argmax.wanted ? argmax.view.as<std::int32_t>() + n * g.result() : nullptr;
-    each_window(g, [&](std::int64_t pixel, Range rows, Range columns) {
+    each_window(g, [&](std::int64_t pixel, PoolRange rows, PoolRange columns) {
       each_channels(g.c, [&]<int kWidth>(std::int64_t c) {
         const std::int64_t at = pixel * g.c + c;
         max_of_window<T, kWidth>(in + c, g.w, g.c, rows, columns, out + at,
@@ -173,7 +115,7 @@ void max_forward(const Geometry& g, const ConstView& x, const Out& y, const Out&
 // dx (= or +=) dy where the pixel won.
 template <class T, int kWidth, bool kOnce>
 void max_gradient(const std::int32_t* winners, const T* dy, std::int64_t width,
-                  std::int64_t channels, Range rows, Range columns, T* dx) {
+                  std::int64_t channels, PoolRange rows, PoolRange columns, T* dx) {
   std::int32_t at[kWidth];
   T grad[kWidth];
   for (int c = 0; c < kWidth; ++c) {
@@ -193,12 +135,12 @@ void max_gradient(const std::int32_t* winners, const T* dy, std::int64_t width,
 }
 
 template <class T>
-void max_backward(const Geometry& g, const ConstView& argmax, const ConstView& dy, const Out& dx,
-                  Scratch& scratch) {
+void max_backward(const Pool2dGeometry& g, const ConstView& argmax, const ConstView& dy,
+                  const Out& dx, Scratch& scratch) {
   const bool once = tiles(g) && dx.write == Write::overwrite;
   const auto sample = [&](std::int64_t n, const T* in, T* out) {
     const std::int32_t* winners = argmax.as<std::int32_t>() + n * g.result();
-    each_window(g, [&](std::int64_t pixel, Range rows, Range columns) {
+    each_window(g, [&](std::int64_t pixel, PoolRange rows, PoolRange columns) {
       each_channels(g.c, [&]<int kWidth>(std::int64_t c) {
         const std::int64_t at = pixel * g.c + c;
         const auto write = once ? max_gradient<T, kWidth, true> : max_gradient<T, kWidth, false>;
@@ -209,18 +151,13 @@ void max_backward(const Geometry& g, const ConstView& argmax, const ConstView& d
   each_sample<T>(dy, g.n, g.result(), dx, g.image(), !once, scratch, sample);
 }
 
-std::int64_t divisor(const Pool2dParams& p, Range rows, Range columns) {
-  return p.count_include_pad ? p.kernel[0] * p.kernel[1]
-                             : (rows.end - rows.begin) * (columns.end - columns.begin);
-}
-
 template <class T>
-void avg_forward(const Geometry& g, bool in_half, const ConstView& x, const Out& y,
+void avg_forward(const Pool2dGeometry& g, bool in_half, const ConstView& x, const Out& y,
                  Scratch& scratch) {
   Scratch::Frame frame(scratch);
   T* sum = scratch.get<T>(g.c);
   const auto sample = [&](std::int64_t, const T* in, T* out) {
-    each_window(g, [&](std::int64_t pixel, Range rows, Range columns) {
+    each_window(g, [&](std::int64_t pixel, PoolRange rows, PoolRange columns) {
       std::fill_n(sum, g.c, T{0});
       for (std::int64_t h = rows.begin; h < rows.end; ++h) {
         for (std::int64_t w = columns.begin; w < columns.end; ++w) {
@@ -230,7 +167,7 @@ void avg_forward(const Geometry& g, bool in_half, const ConstView& x, const Out&
             for (std::int64_t c = 0; c < g.c; ++c) sum[c] = static_cast<T>(Half(sum[c]));
         }
       }
-      const auto area = static_cast<T>(divisor(g.params, rows, columns));
+      const auto area = static_cast<T>(pool_divisor(g.params, rows, columns));
       T* to = out + pixel * g.c;
       for (std::int64_t c = 0; c < g.c; ++c) to[c] = sum[c] / area;
     });
@@ -239,12 +176,12 @@ void avg_forward(const Geometry& g, bool in_half, const ConstView& x, const Out&
 }
 
 template <class T>
-void avg_backward(const Geometry& g, const ConstView& dy, const Out& dx, Scratch& scratch) {
+void avg_backward(const Pool2dGeometry& g, const ConstView& dy, const Out& dx, Scratch& scratch) {
   Scratch::Frame frame(scratch);
   T* share = scratch.get<T>(g.c);
   const auto sample = [&](std::int64_t, const T* in, T* out) {
-    each_window(g, [&](std::int64_t pixel, Range rows, Range columns) {
-      const auto area = static_cast<T>(divisor(g.params, rows, columns));
+    each_window(g, [&](std::int64_t pixel, PoolRange rows, PoolRange columns) {
+      const auto area = static_cast<T>(pool_divisor(g.params, rows, columns));
       const T* grad = in + pixel * g.c;
       for (std::int64_t c = 0; c < g.c; ++c) share[c] = grad[c] / area;
       for (std::int64_t h = rows.begin; h < rows.end; ++h) {
@@ -269,41 +206,27 @@ void dispatch(bool wide, F&& f) {
 
 }  // namespace
 
-Shape pool2d_shape(const Shape& x, const Pool2dParams& params) {
-  const Geometry g = geometry("pool2d", x, params);
-  return {g.n, g.p, g.q, g.c};
-}
-
 void max_pool2d_forward(Ref, const Pool2dParams& params, const ConstView& x, const Out& y,
                         const Out& argmax, Scratch& scratch) {
-  const Geometry g = geometry(kMax, x.shape, params);
-  check(kMax, g, x, y, true);
-  ROUNDOFF_CHECK(g.h <= 0x7FFFFFFF / g.w, kMax, "image of ", g.h, " x ", g.w,
-                 " pixels, fewer than 2^31 expected");
-  if (argmax.wanted)
-    ROUNDOFF_CHECK(argmax.view.dtype == DType::i32 && argmax.view.shape == y.view.shape, kMax,
-                   "argmax is ", name(argmax.view.dtype), " of shape ", argmax.view.shape,
-                   ", int32 of shape ", y.view.shape, " expected");
+  const Pool2dGeometry g = check_max_pool2d(params, x, y, argmax);
   dispatch(x.dtype == DType::fp64, [&]<class T>() { max_forward<T>(g, x, y, argmax, scratch); });
 }
 
 void max_pool2d_backward(Ref, const Pool2dParams& params, const ConstView& argmax,
                          const ConstView& dy, const Out& dx, Scratch& scratch) {
   if (!dx.wanted) return;
-  const Geometry g = geometry(kMax, dx.view.shape, params);
-  check(kMax, g, dy, dx, false);
-  ROUNDOFF_CHECK(argmax.dtype == DType::i32 && argmax.shape == dy.shape, kMax, "argmax is ",
-                 name(argmax.dtype), " of shape ", argmax.shape, ", int32 of shape ", dy.shape,
-                 " expected");
+  const Pool2dGeometry g = check_max_pool2d_backward(params, argmax, dy, dx);
   dispatch(dy.dtype == DType::fp64,
            [&]<class T>() { max_backward<T>(g, argmax, dy, dx, scratch); });
 }
 
 void avg_pool2d_forward(Ref, const Pool2dParams& params, Accumulator accumulator,
                         const ConstView& x, const Out& y, Scratch& scratch) {
-  const Geometry g = geometry(kAvg, x.shape, params);
-  if (!y.wanted) return;
-  check(kAvg, g, x, y, true);
+  if (!y.wanted) {
+    (void)pool2d_geometry(kAvgPool2d, x.shape, params);
+    return;
+  }
+  const Pool2dGeometry g = check_avg_pool2d(params, x, y);
   // fp16 sums run in fp64, where each sum of an fp16 and an fp32 number is exact or far from a tie.
   const bool in_half = accumulator == Accumulator::fp16 && x.dtype != DType::fp64;
   dispatch(x.dtype == DType::fp64 || accumulator == Accumulator::fp64 || in_half,
@@ -313,8 +236,7 @@ void avg_pool2d_forward(Ref, const Pool2dParams& params, Accumulator accumulator
 void avg_pool2d_backward(Ref, const Pool2dParams& params, const ConstView& dy, const Out& dx,
                          Scratch& scratch) {
   if (!dx.wanted) return;
-  const Geometry g = geometry(kAvg, dx.view.shape, params);
-  check(kAvg, g, dy, dx, false);
+  const Pool2dGeometry g = check_avg_pool2d_backward(params, dy, dx);
   dispatch(dy.dtype == DType::fp64, [&]<class T>() { avg_backward<T>(g, dy, dx, scratch); });
 }
 

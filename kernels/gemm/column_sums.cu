@@ -1,0 +1,116 @@
+// y[j] = scale * sum over i of x[i, j].
+//
+// Layout: x [rows, columns], row-major; neighbouring threads take neighbouring columns.
+// Numerics: in fp32 (fp64 where x is), four interleaved sums over a block of 128 rows, then the
+// blocks' sums in order; scaled, rounded once. No atomics.
+#include "kernels/gemm/column_sums.h"
+
+#include "kernels/gemm/arguments.h"
+#include "kernels/gemm/product.cuh"
+
+namespace roundoff {
+
+namespace {
+constexpr std::int64_t kBlockRows = 128;
+constexpr unsigned kThreads = 128;
+}  // namespace
+
+ROUNDOFF_DEVICE_NAMESPACE {
+  // One column of a block of rows a thread.
+  template <class C>
+  __global__ void __launch_bounds__(kThreads) sum_row_blocks(
+      const void* x, DType dtype, std::int64_t rows, std::int64_t columns, C* partial) {
+    const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    const std::int64_t block = index / columns, first = block * kBlockRows;
+    if (first >= rows) return;
+    const std::int64_t n = rows - first < kBlockRows ? rows - first : kBlockRows;
+    const std::int64_t at = first * columns + index % columns;
+    C sums[4] = {};
+    std::int64_t i = 0;
+    ROUNDOFF_NO_UNROLL
+    for (; i + 4 <= n; i += 4) {
+      ROUNDOFF_UNROLL
+      for (int lane = 0; lane < 4; ++lane)
+        sums[lane] += load_one<C>(x, dtype, at + (i + lane) * columns, false);
+    }
+    for (; i < n; ++i) sums[0] += load_one<C>(x, dtype, at + i * columns, false);
+    partial[index] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  }
+
+  template <class C>
+  __global__ void __launch_bounds__(kThreads) add_row_blocks(
+      const C* partial, std::int64_t blocks, std::int64_t columns, ProductOutput out) {
+    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (column >= columns) return;
+    C sum(0);
+    for (std::int64_t block = 0; block < blocks; ++block) sum += partial[block * columns + column];
+    write_element(out, 0, 0, static_cast<unsigned>(column), sum);
+  }
+
+  template <class C, class T>
+  void sum_columns(T target, const ColumnSumsParams& p, const ConstView& x,
+                   const ProductOutput& out, Scratch& scratch) {
+    const auto blocks_for = [](std::int64_t threads) {
+      return device_extent("column_sums", "the number of blocks",
+                           (threads + kThreads - 1) / kThreads);
+    };
+    Scratch::Frame frame(scratch);
+    const std::int64_t blocks = (p.rows + kBlockRows - 1) / kBlockRows;
+    C* partial = scratch.get<C>(blocks * p.columns);
+    if (blocks != 0)
+      launch(target,
+             {.name = "column_sums", .grid = {blocks_for(blocks * p.columns)}, .block = {kThreads}},
+             sum_row_blocks<C>, x.data, x.dtype, p.rows, p.columns, partial);
+    launch(target, {.name = "column_sums", .grid = {blocks_for(p.columns)}, .block = {kThreads}},
+           add_row_blocks<C>, static_cast<const C*>(partial), blocks, p.columns, out);
+  }
+
+}  // namespace
+
+template <DeviceTarget T>
+void column_sums(T target, const ColumnSumsParams& p, const ConstView& x, const Out& y,
+                 Scratch& scratch) {
+  if (!y.wanted) return;
+  check_column_sums(p, x, y);
+  if (p.columns == 0) return;
+  ProductProblem problem;
+  problem.name = "column_sums";
+  problem.size = {.m = 1,
+                  .n = device_extent("column_sums", "columns", p.columns),
+                  .depth = device_extent("column_sums", "rows", p.rows),
+                  .terms = 1,
+                  .results = 1};
+  problem.wide = x.dtype == DType::fp64 || p.accumulator == Accumulator::fp64;
+  if (!problem.wide)
+    problem.arithmetic = arithmetic("column_sums", p.accumulator, x.dtype, x.dtype, false);
+
+  ProductOutput out;
+  out.y = y.view.data;
+  out.dtype = y.view.dtype;
+  out.accumulate = y.write == Write::accumulate;
+  out.alpha = p.scale;
+  out.late = true;
+  if (problem.wide) return sum_columns<double>(target, p, x, out, scratch);
+  if (!problem.arithmetic.modelled || p.rows == 0)
+    return sum_columns<float>(target, p, x, out, scratch);
+
+  // Products with 1, in the rows' order.
+  MatrixSource one;
+  one.all_ones = true;
+  one.rows = 1;
+  one.depth = problem.size.depth;
+  MatrixSource values;
+  values.data = x.data;
+  values.dtype = x.dtype;
+  values.depth_contiguous = false;
+  values.rows = problem.size.n;
+  values.depth = problem.size.depth;
+  values.pitch = p.columns;
+  values.aligned = lanes_aligned(x.data, x.dtype, 4, p.columns, 0);
+  launch_modelled(target, problem.name, problem.arithmetic, 1, problem.size.n, problem.size.depth,
+                  1, 1, one, values, out);
+}
+
+template void column_sums(Target, const ColumnSumsParams&, const ConstView&, const Out&, Scratch&);
+
+}  // namespace roundoff
