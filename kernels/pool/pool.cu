@@ -78,21 +78,21 @@ ROUNDOFF_DEVICE_NAMESPACE {
 
   // Calls f(sample, row, column, channel) for this thread's pixels of images of height x width.
   template <class F>
-  ROUNDOFF_DEVICE void each_pixel(const Windows& g, std::int64_t rows, unsigned height,
-                                  unsigned width, F f) {
+  ROUNDOFF_DEVICE void each_pixel(const Windows& g, unsigned rows, unsigned height, unsigned width,
+                                  F f) {
     const unsigned runs = g.c / g.lanes;
-    const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (index >= static_cast<std::int64_t>(width) * runs) return;
-    const auto column = static_cast<unsigned>(index / runs);
-    const unsigned channel = static_cast<unsigned>(index % runs) * g.lanes;
+    const unsigned index = blockIdx.x * blockDim.x + threadIdx.x;
+    if (index >= width * runs) return;
+    const unsigned column = index / runs;
+    const unsigned channel = index % runs * g.lanes;
     ROUNDOFF_NO_UNROLL
-    for (std::int64_t row = blockIdx.y; row < rows; row += gridDim.y)
-      f(row / height, static_cast<unsigned>(row % height), column, channel);
+    for (unsigned row = blockIdx.y; row < rows; row += gridDim.y)
+      f(static_cast<std::int64_t>(row / height), row % height, column, channel);
   }
 
   template <class C>
-  __global__ void __launch_bounds__(128) max_of_windows(Windows g, std::int64_t rows, Pixels<C> x,
-                                                        ProductOutput out, std::int32_t * argmax) {
+  __global__ void __launch_bounds__(128) max_of_windows(Windows g, unsigned rows, Pixels<C> x,
+                                                        ProductOutput out, std::int32_t* argmax) {
     each_pixel(g, rows, g.p, g.q, [&](std::int64_t n, unsigned p, unsigned q, unsigned channel) {
       const Extent down = window_at(p, g.kernel_h, g.stride_h, g.pad_h, g.h);
       const Extent across = window_at(q, g.kernel_w, g.stride_w, g.pad_w, g.w);
@@ -149,7 +149,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
 
   template <class C>
   __global__ void __launch_bounds__(128) max_gradient_of_pixels(
-      Windows g, std::int64_t rows, const std::int32_t* argmax, Pixels<C> dy, ProductOutput out) {
+      Windows g, unsigned rows, const std::int32_t* argmax, Pixels<C> dy, ProductOutput out) {
     each_pixel(g, rows, g.h, g.w, [&](std::int64_t n, unsigned h, unsigned w, unsigned channel) {
       const auto position = static_cast<std::int32_t>(static_cast<std::int64_t>(h) * g.w + w);
       gather_windows<C>(
@@ -171,7 +171,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
   // `half`: every sum is rounded to fp16.
   template <class C>
   __global__ void __launch_bounds__(128)
-      mean_of_windows(Windows g, std::int64_t rows, bool half, Pixels<C> x, ProductOutput out) {
+      mean_of_windows(Windows g, unsigned rows, bool half, Pixels<C> x, ProductOutput out) {
     each_pixel(g, rows, g.p, g.q, [&](std::int64_t n, unsigned p, unsigned q, unsigned channel) {
       const Extent down = window_at(p, g.kernel_h, g.stride_h, g.pad_h, g.h);
       const Extent across = window_at(q, g.kernel_w, g.stride_w, g.pad_w, g.w);
@@ -198,7 +198,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
 
   template <class C>
   __global__ void __launch_bounds__(128)
-      mean_gradient_of_pixels(Windows g, std::int64_t rows, Pixels<C> dy, ProductOutput out) {
+      mean_gradient_of_pixels(Windows g, unsigned rows, Pixels<C> dy, ProductOutput out) {
     each_pixel(g, rows, g.h, g.w, [&](std::int64_t n, unsigned h, unsigned w, unsigned channel) {
       gather_windows<C>(
           g, out, n, h, w, channel, [&](std::int64_t p, std::int64_t q, C(&sums)[kLanes<C>]) {
@@ -215,7 +215,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
   // A launch over the pixels of images of height x width.
   struct PoolLaunch {
     Windows windows;
-    std::int64_t rows = 0;
+    unsigned rows = 0;
     LaunchConfig config;
     ProductOutput out;
     bool aligned = false;  // of the input
@@ -249,13 +249,13 @@ ROUNDOFF_DEVICE_NAMESPACE {
     if (l.aligned && lanes_aligned(winners, DType::i32, kRun, g.c, 0)) l.windows.lanes = kRun;
     device_extent(operation, "the number of pixels", g.n * std::max(g.h * g.w, g.p * g.q));
 
-    l.rows = g.n * (over_outputs ? g.p : g.h);
+    l.rows = static_cast<unsigned>(g.n * (over_outputs ? g.p : g.h));
     const std::int64_t runs = (over_outputs ? g.q : g.w) * (g.c / l.windows.lanes);
+    device_extent(operation, "a row of an image", runs);
     const std::int64_t threads = std::clamp<std::int64_t>((runs + 31) / 32 * 32, 32, 128);
     l.config = {
         .name = operation,
-        .grid = {device_extent(operation, "the number of blocks", (runs + threads - 1) / threads),
-                 static_cast<unsigned>(std::min<std::int64_t>(l.rows, 65535))},
+        .grid = {static_cast<unsigned>((runs + threads - 1) / threads), std::min(l.rows, 65535U)},
         .block = {static_cast<unsigned>(threads)}};
     return l;
   }
