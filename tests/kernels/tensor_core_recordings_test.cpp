@@ -4,55 +4,29 @@
 #include <doctest/doctest.h>
 
 #include <bit>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "kernels/base/tensor_core.h"
-#include "tests/skip.h"
+#include "tests/kernels/recordings.h"
 
 using namespace roundoff;
+using namespace roundoff::test;
 
 namespace {
-
-std::vector<std::string> lines(const std::string& file) {
-  std::ifstream in(std::string(ROUNDOFF_TENSOR_CORE_DATA) + "/" + file);
-  REQUIRE_MESSAGE(in.good(), file);
-  std::vector<std::string> all;
-  for (std::string line; std::getline(in, line);) all.push_back(line);
-  return all;
-}
-float from_bits(const std::string& text, int base) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(std::stoul(text, nullptr, base)));
-}
-std::vector<float> operands(const std::string& line) {
-  std::istringstream in(line);
-  std::vector<float> values;
-  for (std::string word; in >> word;) values.push_back(from_bits(word, 16));
-  return values;
-}
 
 enum class Output { fp32, fp16 };
 
 // E4M3 recordings exclude the addend from D.
 void compare(const std::string& gpu, const std::string& type, const TensorCore& core,
              Output output = Output::fp32, bool with_c = true) {
-  const std::string kind = "_" + gpu + "_" + type + "_" + type + ".txt";
   const std::string to = output == Output::fp32 ? "fp32" : "fp16";
-  const std::vector<std::string> a = lines("a" + kind), b = lines("b" + kind),
-                                 c = lines("c_" + gpu + "_fp32_" + type + ".txt"),
-                                 d = lines("d_" + gpu + "_" + to + "_" + type + ".txt");
-  REQUIRE(a.size() == 5000);
-  REQUIRE(b.size() == a.size());
-  REQUIRE(c.size() == a.size());
-  REQUIRE(d.size() == a.size());
+  const std::vector<Recording> recordings = read_recordings(gpu, type, to);
   int differ = 0, tile_differs = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const std::vector<float> x = operands(a[i]), y = operands(b[i]);
-    REQUIRE(x.size() == y.size());
+  for (const Recording& r : recordings) {
+    const std::vector<float>&x = r.a, &y = r.b;
     const auto k = static_cast<std::int64_t>(x.size());
-    const float addend = with_c ? from_bits(c[i], 2) : 0.0F;
+    const float addend = with_c ? r.c : 0.0F;
     ProductTile tile{.a = x.data(), .lda = k, .b = y.data(), .ldb = 1, .m = 1, .n = 1};
     tile.k = static_cast<int>(k);
     float got = 0, got_tile = 0;
@@ -66,7 +40,7 @@ void compare(const std::string& gpu, const std::string& type, const TensorCore& 
       got_tile = static_cast<float>(Half(addend));
       tensor_core_tile_half(core, tile);
     }
-    const auto want = std::bit_cast<std::uint32_t>(from_bits(d[i], 2));
+    const auto want = std::bit_cast<std::uint32_t>(r.d);
     if (std::bit_cast<std::uint32_t>(got) != want) ++differ;
     if (std::bit_cast<std::uint32_t>(got_tile) != want) ++tile_differs;
   }
@@ -75,22 +49,16 @@ void compare(const std::string& gpu, const std::string& type, const TensorCore& 
   CHECK(tile_differs == 0);
 }
 
-bool absent() {
-  if (!std::string(ROUNDOFF_TENSOR_CORE_DATA).empty()) return false;
-  skip_test("no recordings: ROUNDOFF_TENSOR_CORE_DATA is not set");
-  return true;
-}
-
 }  // namespace
 
 TEST_CASE("V100: fp16") {
-  if (absent()) return;
+  if (recordings_absent()) return;
   const TensorCore core = tensor_core(Accumulator::v100, DType::fp16);
   compare("V100", "fp16", core);
   compare("V100", "fp16", core, Output::fp16);
 }
 TEST_CASE("A100: fp16, bf16, tf32") {
-  if (absent()) return;
+  if (recordings_absent()) return;
   const TensorCore core = tensor_core(Accumulator::a100, DType::fp16);
   compare("A100", "fp16", core);
   compare("A100", "fp16", core, Output::fp16);
@@ -98,7 +66,7 @@ TEST_CASE("A100: fp16, bf16, tf32") {
   compare("A100", "tf32", tensor_core(Accumulator::a100, DType::fp32));
 }
 TEST_CASE("H100: fp16, bf16, tf32, E4M3") {
-  if (absent()) return;
+  if (recordings_absent()) return;
   const TensorCore core = tensor_core(Accumulator::h100, DType::fp16);
   compare("H100", "fp16", core);
   compare("H100", "fp16", core, Output::fp16);

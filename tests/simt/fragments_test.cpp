@@ -12,109 +12,13 @@
 #include "kernels/base/half.h"
 #include "kernels/base/tensor_core.h"
 #include "kernels/simt/tf32.h"
+#include "tests/simt/mma_fragments.h"
 #include "tests/simt/sim_device.h"
 
 using namespace roundoff;
 using namespace roundoff::simt_test;
 
 namespace {
-
-struct Where {
-  int row, column;
-};
-
-// PTX ISA, "Matrix Fragments for mma.m16n8k16" and its neighbours: element i of a lane.
-Where a_element(int lane, int i, int k, bool tf32) {
-  const int group = lane >> 2, in_group = lane % 4;
-  if (tf32) return {i % 2 == 0 ? group : group + 8, i < 2 ? in_group : in_group + 4};
-  if (k == 8) return {i < 2 ? group : group + 8, in_group * 2 + (i & 1)};
-  const bool upper = i < 2 || (i >= 4 && i < 6);
-  return {upper ? group : group + 8, in_group * 2 + (i & 1) + (i >= 4 ? 8 : 0)};
-}
-Where b_element(int lane, int i, int k, bool tf32) {
-  const int group = lane >> 2, in_group = lane % 4;
-  if (tf32) return {i == 0 ? in_group : in_group + 4, group};
-  if (k == 8) return {in_group * 2 + i, group};
-  return {in_group * 2 + (i & 1) + (i >= 2 ? 8 : 0), group};
-}
-Where c_element(int lane, int i) {
-  return {i < 2 ? lane >> 2 : (lane >> 2) + 8, lane % 4 * 2 + (i & 1)};
-}
-
-struct Kind {
-  MmaCase which;
-  int k;
-  DType operand;  // fp32: tf32
-  bool half_accumulator;
-};
-constexpr Kind kKinds[] = {
-    {MmaCase::fp16_k16, 16, DType::fp16, false}, {MmaCase::bf16_k16, 16, DType::bf16, false},
-    {MmaCase::fp16_k8, 8, DType::fp16, false},   {MmaCase::bf16_k8, 8, DType::bf16, false},
-    {MmaCase::tf32_k8, 8, DType::fp32, false},   {MmaCase::tf32_k4, 4, DType::fp32, false},
-    {MmaCase::half_k16, 16, DType::fp16, true},  {MmaCase::half_k8, 8, DType::fp16, true}};
-
-float rounded(DType operand, float v) {
-  if (operand == DType::fp16) return static_cast<float>(Half(v));
-  if (operand == DType::bf16) return static_cast<float>(BFloat16(v));
-  return static_cast<float>(Tf32(v));
-}
-std::uint16_t bits16(DType operand, float v) {
-  return operand == DType::fp16 ? Half(v).bits : BFloat16(v).bits;
-}
-
-struct Matrices {
-  std::vector<float> a, b, c;  // 16 x k, k x 8, 16 x 8
-};
-
-std::vector<float> run_mma(SimDevice& device, auto target, const Kind& kind, const Matrices& m) {
-  const bool tf32 = kind.operand == DType::fp32;
-  const int a_elements = 16 * kind.k / 32, b_elements = 8 * kind.k / 32;
-  const int per = tf32 ? 1 : 2;
-  std::vector<std::uint32_t> a(static_cast<std::size_t>(32 * a_elements / per)),
-      b(static_cast<std::size_t>(32 * b_elements / per)), c(kind.half_accumulator ? 64U : 128U);
-  const auto put = [&](std::vector<std::uint32_t>& words, int at, float v) {
-    if (tf32) {
-      words[static_cast<std::size_t>(at)] = std::bit_cast<std::uint32_t>(v);
-    } else {
-      words[static_cast<std::size_t>(at / 2)] |= static_cast<std::uint32_t>(bits16(kind.operand, v))
-                                                 << (at % 2 * 16);
-    }
-  };
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int i = 0; i < a_elements; ++i) {
-      const Where w = a_element(lane, i, kind.k, tf32);
-      put(a, lane * a_elements + i, m.a[static_cast<std::size_t>(w.row * kind.k + w.column)]);
-    }
-    for (int i = 0; i < b_elements; ++i) {
-      const Where w = b_element(lane, i, kind.k, tf32);
-      put(b, lane * b_elements + i, m.b[static_cast<std::size_t>(w.row * 8 + w.column)]);
-    }
-    for (int i = 0; i < 4; ++i) {
-      const Where w = c_element(lane, i);
-      const float v = m.c[static_cast<std::size_t>(w.row * 8 + w.column)];
-      if (kind.half_accumulator) {
-        c[static_cast<std::size_t>(lane * 2 + i / 2)] |= static_cast<std::uint32_t>(Half(v).bits)
-                                                         << (i % 2 * 16);
-      } else {
-        c[static_cast<std::size_t>(lane * 4 + i)] = std::bit_cast<std::uint32_t>(v);
-      }
-    }
-  }
-  std::uint32_t* d = device.upload(c);
-  launch_mma(target, kind.which, device.upload(a), device.upload(b), d, d);
-  const std::vector<std::uint32_t> got = device.download(d, c.size());
-  std::vector<float> result(128);
-  for (int lane = 0; lane < 32; ++lane)
-    for (int i = 0; i < 4; ++i) {
-      const Where w = c_element(lane, i);
-      result[static_cast<std::size_t>(w.row * 8 + w.column)] =
-          kind.half_accumulator
-              ? static_cast<float>(Half::from_bits(static_cast<std::uint16_t>(
-                    got[static_cast<std::size_t>(lane * 2 + i / 2)] >> (i % 2 * 16))))
-              : std::bit_cast<float>(got[static_cast<std::size_t>(lane * 4 + i)]);
-    }
-  return result;
-}
 
 Matrices draw(const Kind& kind, std::mt19937& random, bool integers) {
   Matrices m;
@@ -143,7 +47,7 @@ std::vector<float> column_of(const Matrices& m, int k, int j) {
 }  // namespace
 
 TEST_CASE("mma.sync: fragments of every shape, by exact integer products, under every schedule") {
-  under_schedules([](SimDevice& device, auto target) {
+  under_schedules([](auto& device, auto target) {
     std::mt19937 random(3);
     for (const Kind& kind : kKinds) {
       CAPTURE(static_cast<int>(kind.which));
@@ -164,66 +68,58 @@ TEST_CASE("mma.sync: fragments of every shape, by exact integer products, under 
 }
 
 TEST_CASE("mma.sync: the chosen tensor core's arithmetic, bit for bit") {
-  using simt::TensorCoreModel;
-  const struct {
-    TensorCoreModel model;
-    Accumulator gpu;
-  } kModels[] = {{TensorCoreModel::v100, Accumulator::v100},
-                 {TensorCoreModel::a100, Accumulator::a100},
-                 {TensorCoreModel::h100, Accumulator::h100},
-                 {TensorCoreModel::fp32, Accumulator::fp32}};
   std::mt19937 random(4);
-  for (const auto& choice : kModels) {
-    simt::Config config;
-    config.tensor_core = choice.model;
-    SimDevice device(config);
+  for (const Accumulator gpu :
+       {Accumulator::v100, Accumulator::a100, Accumulator::h100, Accumulator::fp32}) {
     for (const Kind& kind : kKinds) {
       CAPTURE(static_cast<int>(kind.which));
-      CAPTURE(name(choice.gpu));
+      CAPTURE(name(gpu));
       const Matrices m = draw(kind, random, false);
-      const bool exists =
-          choice.gpu == Accumulator::fp32 || has_tensor_core(choice.gpu, kind.operand);
-      if (!exists) {
-        CHECK_THROWS_AS(run_mma(device, device.sim(), kind, m), Error);
-        continue;
-      }
-      const std::vector<float> got = run_mma(device, device.sim(), kind, m);
-      int differ = 0;
-      for (int i = 0; i < 16; ++i)
-        for (int j = 0; j < 8; ++j) {
-          const std::vector<float> column = column_of(m, kind.k, j);
-          const float* row = m.a.data() + i * kind.k;
-          const float c = m.c[static_cast<std::size_t>(i * 8 + j)];
-          float want = c;
-          if (choice.gpu == Accumulator::fp32) {
-            for (int l = 0; l < kind.k; ++l)
-              want = std::fma(row[l], column[static_cast<std::size_t>(l)], want);
-            if (kind.half_accumulator) want = static_cast<float>(Half(want));
-          } else {
-            const TensorCore core = tensor_core(choice.gpu, kind.operand);
-            want = kind.half_accumulator ? static_cast<float>(tensor_core_dot_half(
-                                               core, row, column.data(), kind.k, Half(c)))
-                                         : tensor_core_dot(core, row, column.data(), kind.k, c);
-          }
-          if (got[static_cast<std::size_t>(i * 8 + j)] != want) ++differ;
+      const bool exists = gpu == Accumulator::fp32 || has_tensor_core(gpu, kind.operand);
+      with_arithmetic(gpu, [&](auto& device, auto target) {
+        if (!exists) {
+          CHECK_THROWS_AS(run_mma(device, target, kind, m), Error);
+          return;
         }
-      CHECK(differ == 0);
+        const std::vector<float> got = run_mma(device, target, kind, m);
+        int differ = 0;
+        for (int i = 0; i < 16; ++i)
+          for (int j = 0; j < 8; ++j) {
+            const std::vector<float> column = column_of(m, kind.k, j);
+            const float* row = m.a.data() + i * kind.k;
+            const float c = m.c[static_cast<std::size_t>(i * 8 + j)];
+            float want = c;
+            if (gpu == Accumulator::fp32) {
+              for (int l = 0; l < kind.k; ++l)
+                want = std::fma(row[l], column[static_cast<std::size_t>(l)], want);
+              if (kind.half_accumulator) want = static_cast<float>(Half(want));
+            } else {
+              const TensorCore core = tensor_core(gpu, kind.operand);
+              want = kind.half_accumulator ? static_cast<float>(tensor_core_dot_half(
+                                                 core, row, column.data(), kind.k, Half(c)))
+                                           : tensor_core_dot(core, row, column.data(), kind.k, c);
+            }
+            if (got[static_cast<std::size_t>(i * 8 + j)] != want) ++differ;
+          }
+        CHECK(differ == 0);
+      });
     }
   }
 }
 
 TEST_CASE("mma.sync: a tf32 operand's lower 13 bits do not count") {
-  SimDevice device;
-  const Kind kind{MmaCase::tf32_k8, 8, DType::fp32, false};
-  std::mt19937 random(5);
-  Matrices m = draw(kind, random, true);
-  const std::vector<float> clean = run_mma(device, device.sim(), kind, m);
-  for (float& v : m.a) v = std::bit_cast<float>(std::bit_cast<std::uint32_t>(v) | 0x1FFFU);
-  CHECK(run_mma(device, device.sim(), kind, m) == clean);
+  on_device({}, [](auto& device, auto target) {
+    const Kind kind{MmaCase::tf32_k8, 8, DType::fp32, false};
+    std::mt19937 random(5);
+    Matrices m = draw(kind, random, true);
+    const std::vector<float> clean = run_mma(device, target, kind, m);
+    for (float& v : m.a) v = std::bit_cast<float>(std::bit_cast<std::uint32_t>(v) | 0x1FFFU);
+    CHECK(run_mma(device, target, kind, m) == clean);
+  });
 }
 
 TEST_CASE("a warp's tile is the sequence of its products") {
-  under_schedules([](SimDevice& device, auto target) {
+  under_schedules([](auto& device, auto target) {
     std::mt19937 random(6);
     std::vector<std::uint32_t> a(32 * 8), b(32 * 6);
     const auto word = [&] {
@@ -277,7 +173,7 @@ TEST_CASE("ldmatrix and stmatrix: rows, lanes and transposition, under every sch
         static_cast<std::size_t>(offset[static_cast<std::size_t>(matrix * 8 + row)] + column * 2);
     return static_cast<std::uint32_t>(image[at] | image[at + 1] << 8);
   };
-  under_schedules([&](SimDevice& device, auto target) {
+  under_schedules([&](auto& device, auto target) {
     for (const int count : {1, 2, 4}) {
       for (const bool transpose : {false, true}) {
         const auto n = static_cast<std::size_t>(32 * count);
@@ -297,6 +193,7 @@ TEST_CASE("ldmatrix and stmatrix: rows, lanes and transposition, under every sch
           }
         CHECK(differ == 0);
 
+        if (!device.has_sm_90a()) continue;
         std::uint8_t* back = device.upload(std::vector<std::uint8_t>(2048, 0xEE));
         launch_stmatrix(target, count, transpose, values, row_offset, back);
         const std::vector<std::uint8_t> stored = device.download(back, 2048);
@@ -314,7 +211,7 @@ TEST_CASE("ldmatrix and stmatrix: rows, lanes and transposition, under every sch
 }
 
 TEST_CASE("cp.async lands by its wait, zero-fills, and not before it has to") {
-  under_schedules([](SimDevice& device, auto target) {
+  under_schedules([](auto& device, auto target) {
     for (const unsigned n : {0U, 1U, 3U, 128U, 255U, 256U}) {
       std::vector<std::uint32_t> x(256);
       std::iota(x.begin(), x.end(), 1000U);
@@ -327,7 +224,11 @@ TEST_CASE("cp.async lands by its wait, zero-fills, and not before it has to") {
       CHECK(differ == 0);
     }
   });
-  // A wait that does not cover the copy shows under the asynchronous orders that can show it.
+}
+
+#if !defined(ROUNDOFF_TEST_ON_GPU)
+
+TEST_CASE("cp.async: a wait that does not cover a copy shows where the copy is late") {
   const auto read = [](simt::Async async) {
     simt::Config config;
     config.async = async;
@@ -359,10 +260,12 @@ TEST_CASE("misuse of copies and of warp instructions is diagnosed") {
 TEST_CASE("stmatrix is refused on a device older than sm_90") {
   simt::Config config;
   config.architecture = simt::SimArchitecture::sm_80;
-  const std::string message = fault_of(config, [](SimDevice& device, auto target) {
+  const std::string message = fault_of(config, [](auto& device, auto target) {
     launch_stmatrix(target, 1, false, device.upload(std::vector<std::uint32_t>(32)),
                     device.upload(std::vector<int>(32)),
                     device.upload(std::vector<std::uint8_t>(2048)));
   });
   CHECK(contains(message, "sm_90a"));
 }
+
+#endif
