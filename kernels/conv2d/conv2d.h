@@ -12,6 +12,7 @@
 #include "kernels/base/scratch.h"
 #include "kernels/base/target.h"
 #include "kernels/base/view.h"
+#include "kernels/gemm/activation.h"
 
 namespace roundoff {
 
@@ -23,6 +24,8 @@ struct Conv2dParams {
   std::int64_t groups = 1;
   Accumulator accumulator = Accumulator::fp32;
   bool tf32 = false;  // fp32 operands are first rounded to 11 significant bits (RNE)
+  // Forward: applied to the sum with its bias, before the rounding; not where y is added to.
+  Activation activation = Activation::none;
 };
 
 // The extents of one convolution.
@@ -51,6 +54,23 @@ void conv2d_grad_weight(Ref, const Conv2dParams& params, const ConstView& x, con
                         const Out& dw, Scratch& scratch);
 // db[k] = sum over n, p, q of dy[n,p,q,k].
 void conv2d_grad_bias(Ref, const Conv2dParams& params, const ConstView& dy, const Out& db,
+                      Scratch& scratch);
+
+// The same on a device; each sum is one chain of fused multiply-adds, over (r, s, c), over (r, s,
+// k) or over (n, p, q), that begins with the bias and what the output holds, except that the
+// weights' gradient may be cut into parts as gemm.h says. Samples have fewer than 2^31 pixels
+// together.
+template <DeviceTarget T>
+void conv2d_forward(T target, const Conv2dParams& params, const ConstView& x, const ConstView& w,
+                    const ConstView& bias, const Out& y, Scratch& scratch);
+template <DeviceTarget T>
+void conv2d_grad_input(T target, const Conv2dParams& params, const ConstView& dy,
+                       const ConstView& w, const Out& dx, Scratch& scratch);
+template <DeviceTarget T>
+void conv2d_grad_weight(T target, const Conv2dParams& params, const ConstView& x,
+                        const ConstView& dy, const Out& dw, Scratch& scratch);
+template <DeviceTarget T>
+void conv2d_grad_bias(T target, const Conv2dParams& params, const ConstView& dy, const Out& db,
                       Scratch& scratch);
 
 }  // namespace roundoff

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "kernels/base/convert.h"
+#include "kernels/conv2d/arguments.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/conv2d/depthwise.h"
 #include "kernels/conv2d/direct.h"
@@ -22,25 +23,6 @@ constexpr std::string_view kName = "conv2d";
 // a second-level cache for what the product packs.
 constexpr std::int64_t kPatchBytes = std::int64_t{1} << 18;
 constexpr std::int64_t kSampleBytes = std::int64_t{1} << 18;
-
-void check_floating(const char* which, const ConstView& v) {
-  ROUNDOFF_CHECK(is_floating(v.dtype), kName, which, " is ", name(v.dtype),
-                 ", a floating type expected");
-}
-void check_shape(const char* which, const Shape& shape, const Shape& expected) {
-  ROUNDOFF_CHECK(shape == expected, kName, which, " of shape ", shape, ", ", expected, " expected");
-}
-void check_output(const Out& out) {
-  check_floating("output", out.view);
-  ROUNDOFF_CHECK(out.write == Write::overwrite || !is_16bit(out.view.dtype), kName,
-                 "cannot accumulate into ", name(out.view.dtype), "; fp32 or fp64 expected");
-}
-
-// A 1x1 kernel that visits every pixel is a plain product over pixels.
-bool pointwise(const Conv2dShape& z, const Conv2dParams& p) {
-  return z.r == 1 && z.s == 1 && p.groups == 1 && p.stride[0] == 1 && p.stride[1] == 1 &&
-         p.padding[0] == 0 && p.padding[1] == 0;
-}
 
 // What the three general passes share: sizes of one group, and how the work is cut.
 template <class T>
@@ -133,6 +115,7 @@ void forward(const Cut<T>& cut, const ConstView& x, const ConstView& w, const Co
       if (!holds) std::fill_n(out, count * cut.result, T{0});
       for (std::int64_t n = 0; n < count; ++n)
         depthwise_forward(z, cut.params, in + n * cut.image, weights, out + n * cut.result);
+      activate(cut.params.activation, out, count * cut.result);
       if (!direct) narrow(out, count * cut.result, y, first * cut.result);
       return;
     }
@@ -158,6 +141,7 @@ void forward(const Cut<T>& cut, const ConstView& x, const ConstView& w, const Co
       }
     });
     if (!chains && offsets != nullptr) add_bias(out, count * z.p * z.q, true);
+    activate(cut.params.activation, out, count * cut.result);
     if (!direct) narrow(out, count * cut.result, y, first * cut.result);
   });
 }
@@ -332,18 +316,13 @@ void dispatch(const Conv2dShape& z, const Conv2dParams& params, const ConstView&
 
 void conv2d_forward(Ref, const Conv2dParams& params, const ConstView& x, const ConstView& w,
                     const ConstView& bias, const Out& y, Scratch& scratch) {
-  const Conv2dShape z = conv2d_shape(x.shape, w.shape, params);
-  if (!y.wanted) return;
-  check_floating("x", x);
-  check_floating("weight", w);
-  check_shape("y", y.view.shape, z.y());
-  check_output(y);
-  if (bias.present) {
-    check_floating("bias", bias);
-    check_shape("bias", bias.shape, {z.k});
+  if (!y.wanted) {
+    (void)conv2d_shape(x.shape, w.shape, params);
+    return;
   }
+  const Conv2dShape z = check_conv2d_forward(params, x, w, bias, y);
   if (z.y().numel() == 0) return;
-  if (pointwise(z, params)) {
+  if (is_pointwise(z, params)) {
     gemm(Ref{},
          {.m = z.n * z.p * z.q,
           .n = z.k,
@@ -351,13 +330,15 @@ void conv2d_forward(Ref, const Conv2dParams& params, const ConstView& x, const C
           .trans_b = true,
           .beta = bias.present ? 1.0 : 0.0,
           .accumulator = params.accumulator,
-          .tf32 = params.tf32},
+          .tf32 = params.tf32,
+          .activation = params.activation},
          x, w, bias, y, scratch);
     return;
   }
   const bool wide = bias.present && bias.dtype == DType::fp64;
   dispatch(z, params, x, w, wide, [&](const auto& cut) {
-    if (plain_fp32(cut) && direct_forward_serves(z, params))
+    if (plain_fp32(cut) && params.activation == Activation::none &&
+        direct_forward_serves(z, params))
       return direct_forward(z, params, x, w, bias, y, scratch);
     forward(cut, x, w, bias, y, scratch);
   });
@@ -366,13 +347,9 @@ void conv2d_forward(Ref, const Conv2dParams& params, const ConstView& x, const C
 void conv2d_grad_input(Ref, const Conv2dParams& params, const ConstView& dy, const ConstView& w,
                        const Out& dx, Scratch& scratch) {
   if (!dx.wanted) return;
-  const Conv2dShape z = conv2d_shape(dx.view.shape, w.shape, params);
-  check_floating("dy", dy);
-  check_floating("weight", w);
-  check_shape("dy", dy.shape, z.y());
-  check_output(dx);
+  const Conv2dShape z = check_conv2d_grad_input(params, dy, w, dx);
   if (dx.view.numel() == 0) return;
-  if (pointwise(z, params)) {
+  if (is_pointwise(z, params)) {
     gemm(Ref{},
          {.m = z.n * z.p * z.q,
           .n = z.c,
@@ -395,13 +372,9 @@ void conv2d_grad_input(Ref, const Conv2dParams& params, const ConstView& dy, con
 void conv2d_grad_weight(Ref, const Conv2dParams& params, const ConstView& x, const ConstView& dy,
                         const Out& dw, Scratch& scratch) {
   if (!dw.wanted) return;
-  const Conv2dShape z = conv2d_shape(x.shape, dw.view.shape, params);
-  check_floating("x", x);
-  check_floating("dy", dy);
-  check_shape("dy", dy.shape, z.y());
-  check_output(dw);
+  const Conv2dShape z = check_conv2d_grad_weight(params, x, dy, dw);
   if (dw.view.numel() == 0) return;
-  if (pointwise(z, params)) {
+  if (is_pointwise(z, params)) {
     gemm(Ref{},
          {.m = z.k,
           .n = z.c,
@@ -422,10 +395,7 @@ void conv2d_grad_weight(Ref, const Conv2dParams& params, const ConstView& x, con
 void conv2d_grad_bias(Ref, const Conv2dParams& params, const ConstView& dy, const Out& db,
                       Scratch& scratch) {
   if (!db.wanted) return;
-  ROUNDOFF_CHECK(dy.shape.rank() == 4, kName, "dy of shape ", dy.shape, ", [N, P, Q, K] expected");
-  check_floating("dy", dy);
-  check_shape("bias gradient", db.view.shape, {dy.shape[3]});
-  check_output(db);
+  check_conv2d_grad_bias(dy, db);
   if (db.view.numel() == 0) return;
   const std::int64_t columns = db.view.numel();
   column_sums(Ref{},

@@ -1,3 +1,4 @@
+#include "kernels/conv2d/arguments.h"
 #include "kernels/conv2d/conv2d.h"
 
 namespace roundoff {
@@ -25,6 +26,19 @@ std::int64_t output_extent(const char* axis, std::int64_t image, std::int64_t ke
   return (padded - 1 - (kernel - 1) * dilation) / stride + 1;
 }
 
+void check_floating(const char* which, const ConstView& v) {
+  ROUNDOFF_CHECK(is_floating(v.dtype), kName, which, " is ", name(v.dtype),
+                 ", a floating type expected");
+}
+void check_shape(const char* which, const Shape& shape, const Shape& expected) {
+  ROUNDOFF_CHECK(shape == expected, kName, which, " of shape ", shape, ", ", expected, " expected");
+}
+void check_output(const Out& out) {
+  check_floating("output", out.view);
+  ROUNDOFF_CHECK(out.write == Write::overwrite || !is_16bit(out.view.dtype), kName,
+                 "cannot accumulate into ", name(out.view.dtype), "; fp32 or fp64 expected");
+}
+
 }  // namespace
 
 Conv2dShape conv2d_shape(const Shape& x, const Shape& w, const Conv2dParams& params) {
@@ -43,6 +57,49 @@ Conv2dShape conv2d_shape(const Shape& x, const Shape& w, const Conv2dParams& par
                       params.dilation[1]);
   (void)z.y();  // throws where the output's size leaves 64 bit
   return z;
+}
+
+Conv2dShape check_conv2d_forward(const Conv2dParams& params, const ConstView& x, const ConstView& w,
+                                 const ConstView& bias, const Out& y) {
+  const Conv2dShape z = conv2d_shape(x.shape, w.shape, params);
+  check_floating("x", x);
+  check_floating("weight", w);
+  check_shape("y", y.view.shape, z.y());
+  check_output(y);
+  ROUNDOFF_CHECK(y.write == Write::overwrite || params.activation == Activation::none, kName,
+                 "cannot accumulate after an activation");
+  if (bias.present) {
+    check_floating("bias", bias);
+    check_shape("bias", bias.shape, {z.k});
+  }
+  return z;
+}
+
+Conv2dShape check_conv2d_grad_input(const Conv2dParams& params, const ConstView& dy,
+                                    const ConstView& w, const Out& dx) {
+  const Conv2dShape z = conv2d_shape(dx.view.shape, w.shape, params);
+  check_floating("dy", dy);
+  check_floating("weight", w);
+  check_shape("dy", dy.shape, z.y());
+  check_output(dx);
+  return z;
+}
+
+Conv2dShape check_conv2d_grad_weight(const Conv2dParams& params, const ConstView& x,
+                                     const ConstView& dy, const Out& dw) {
+  const Conv2dShape z = conv2d_shape(x.shape, dw.view.shape, params);
+  check_floating("x", x);
+  check_floating("dy", dy);
+  check_shape("dy", dy.shape, z.y());
+  check_output(dw);
+  return z;
+}
+
+void check_conv2d_grad_bias(const ConstView& dy, const Out& db) {
+  ROUNDOFF_CHECK(dy.shape.rank() == 4, kName, "dy of shape ", dy.shape, ", [N, P, Q, K] expected");
+  check_floating("dy", dy);
+  check_shape("bias gradient", db.view.shape, {dy.shape[3]});
+  check_output(db);
 }
 
 }  // namespace roundoff

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <cmath>
-#include <numbers>
 
 #include "kernels/base/convert.h"
 #include "kernels/gemm/arguments.h"
@@ -51,20 +49,6 @@ void add_c(const GemmParams& p, const T* bias, const ConstView& c, std::int64_t 
     const std::int64_t m = std::min(kChunk, rows * p.n - i);
     widen(c, offset + i, m, buffer);
     add(buffer, static_cast<T>(p.beta), m, to + i);
-  }
-}
-
-template <class T>
-void activate(Activation activation, T* values, std::int64_t n) {
-  if (activation == Activation::relu) {
-    for (std::int64_t i = 0; i < n; ++i) values[i] = values[i] <= T{0} ? T{0} : values[i];
-  } else if (activation == Activation::gelu) {
-    constexpr T kHalfRoot = T(std::numbers::sqrt2 / 2);
-    for (std::int64_t i = 0; i < n; ++i) {
-      const T phi = T(0.5) * std::erfc(-values[i] * kHalfRoot);
-      // Where the weight has underflowed to 0, -infinity gives the limit.
-      values[i] = phi == T{0} ? std::copysign(T{0}, values[i]) : values[i] * phi;
-    }
   }
 }
 

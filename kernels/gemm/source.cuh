@@ -109,18 +109,19 @@ ROUNDOFF_DEVICE_NAMESPACE {
     load_bits_as<std::uint32_t, C>(p, offset, count, aligned, v);
   }
 
+  // The bits of p[i]. (Where sums are in fp32 an fp64 view is an output only.)
+  template <class C>
+  ROUNDOFF_DEVICE Bits<C> load_pattern(const void* p, DType dtype, std::int64_t i) {
+    if (dtype == DType::fp16 || dtype == DType::bf16)
+      return static_cast<const std::uint16_t*>(p)[i];
+    if constexpr (sizeof(C) == 8) {
+      if (dtype == DType::fp64) return static_cast<const std::uint64_t*>(p)[i];
+    }
+    return static_cast<const std::uint32_t*>(p)[i];
+  }
   template <class C>
   ROUNDOFF_DEVICE C load_one(const void* p, DType dtype, std::int64_t i, bool tf32) {
-    Bits<C> bits = 0;
-    if (dtype == DType::fp16 || dtype == DType::bf16) {
-      bits = static_cast<const std::uint16_t*>(p)[i];
-    } else if (dtype == DType::fp64) {
-      // Where sums are in fp32 an fp64 view is an output only.
-      if constexpr (sizeof(C) == 8) bits = static_cast<const std::uint64_t*>(p)[i];
-    } else {
-      bits = static_cast<const std::uint32_t*>(p)[i];
-    }
-    return widen_bits<C>(bits, dtype, tf32);
+    return widen_bits<C>(load_pattern<C>(p, dtype, i), dtype, tf32);
   }
 
   // A matrix as it lies in memory: element (row, depth) at row * pitch + depth, or at
