@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kernels/base/target.h"
@@ -44,18 +45,16 @@ class GpuDevice {
   std::vector<simt::DeviceBuffer> buffers_;
 };
 
-// Whether a GPU is there that has what a test needs; else the test is skipped.
+// Whether a GPU is there that has what a test needs; else the test is skipped. It is asked for
+// every launch, and says why once.
 inline bool gpu_is_there(Architecture needs) {
-  const std::string refusal = simt::refusal(Device::cuda);
-  if (!refusal.empty()) {
-    skip_test(refusal);
-    return false;
-  }
-  if (needs == Architecture::sm_90a && !GpuDevice().has_sm_90a()) {
-    skip_test("needs sm_90a");
-    return false;
-  }
-  return true;
+  static const std::string refusal = simt::refusal(Device::cuda);
+  static const bool has_sm_90a = refusal.empty() && GpuDevice().has_sm_90a();
+  static bool said = false;
+  if (refusal.empty() && (needs == Architecture::any || has_sm_90a)) return true;
+  if (!said) skip_test(refusal.empty() ? "needs a GPU of sm_90a" : refusal);
+  said = true;
+  return false;
 }
 
 }  // namespace roundoff::simt_test
