@@ -14,7 +14,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     using Shape = MmaShape<Element, kK>;
     std::uint32_t fa[Shape::kA], fb[Shape::kB];
     float fc[4];
-    const unsigned lane = threadIdx.x;
+    const int lane = static_cast<int>(threadIdx.x);
     for (int i = 0; i < Shape::kA; ++i) fa[i] = a[lane * Shape::kA + i];
     for (int i = 0; i < Shape::kB; ++i) fb[i] = b[lane * Shape::kB + i];
     for (int i = 0; i < 4; ++i) fc[i] = __uint_as_float(c[lane * 4 + i]);
@@ -27,7 +27,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
                                 const std::uint32_t* c, std::uint32_t* d) {
     using Shape = MmaShape<Half, kK>;
     std::uint32_t fa[Shape::kA], fb[Shape::kB], fc[2];
-    const unsigned lane = threadIdx.x;
+    const int lane = static_cast<int>(threadIdx.x);
     for (int i = 0; i < Shape::kA; ++i) fa[i] = a[lane * Shape::kA + i];
     for (int i = 0; i < Shape::kB; ++i) fb[i] = b[lane * Shape::kB + i];
     for (int i = 0; i < 2; ++i) fc[i] = c[lane * 2 + i];
@@ -38,7 +38,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
   __global__ void mma_tile_once(const std::uint32_t* a, const std::uint32_t* b, float* c) {
     std::uint32_t fa[2][4], fb[3][2];
     float fc[2][3][4];
-    const unsigned lane = threadIdx.x;
+    const int lane = static_cast<int>(threadIdx.x);
     for (int i = 0; i < 2; ++i)
       for (int r = 0; r < 4; ++r) fa[i][r] = a[(lane * 2 + i) * 4 + r];
     for (int j = 0; j < 3; ++j)
@@ -57,8 +57,8 @@ ROUNDOFF_DEVICE_NAMESPACE {
                                 std::uint32_t* values) {
     ROUNDOFF_SHARED(uint4, shared, [128]);
     auto* bytes = reinterpret_cast<std::uint8_t*>(shared);
-    const unsigned lane = threadIdx.x;
-    for (unsigned i = lane; i < 2048; i += 32) bytes[i] = image[i];
+    const int lane = static_cast<int>(threadIdx.x);
+    for (unsigned i = threadIdx.x; i < 2048; i += 32) bytes[i] = image[i];
     __syncwarp();
     std::uint32_t r[kCount];
     ldmatrix<kCount, kTranspose>(r, bytes + row_offset[lane]);
@@ -70,14 +70,14 @@ ROUNDOFF_DEVICE_NAMESPACE {
                                 std::uint8_t* image) {
     ROUNDOFF_SHARED(uint4, shared, [128]);
     auto* bytes = reinterpret_cast<std::uint8_t*>(shared);
-    const unsigned lane = threadIdx.x;
-    for (unsigned i = lane; i < 2048; i += 32) bytes[i] = 0;
+    const int lane = static_cast<int>(threadIdx.x);
+    for (unsigned i = threadIdx.x; i < 2048; i += 32) bytes[i] = 0;
     __syncwarp();
     std::uint32_t r[kCount];
     for (int i = 0; i < kCount; ++i) r[i] = values[lane * kCount + i];
     stmatrix<kCount, kTranspose>(bytes + row_offset[lane], r);
     __syncwarp();
-    for (unsigned i = lane; i < 2048; i += 32) image[i] = bytes[i];
+    for (unsigned i = threadIdx.x; i < 2048; i += 32) image[i] = bytes[i];
   }
 
   // 32 threads, each 4 words: one copy of 16 bytes, or two of 8, or four of 4.
