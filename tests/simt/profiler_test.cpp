@@ -130,9 +130,13 @@ TEST_CASE(
   SimDevice d(profiled());
   std::uint32_t* y = d.upload(std::vector<std::uint32_t>(128));
   for (const unsigned count : {1U, 2U, 4U}) {
-    for (const auto& [pitch, ways] :
-         {std::pair(16U, 1U), std::pair(48U, 1U), std::pair(80U, 1U), std::pair(32U, 2U),
-          std::pair(64U, 4U), std::pair(128U, 8U), std::pair(144U, 1U)}) {
+    struct Rows {
+      unsigned pitch, ways;
+    };
+    for (const Rows& rows : {Rows{16, 1}, Rows{48, 1}, Rows{80, 1}, Rows{32, 2}, Rows{64, 4},
+                             Rows{128, 8}, Rows{144, 1}}) {
+      const unsigned pitch = rows.pitch;
+      const unsigned ways = rows.ways;
       CAPTURE(count);
       CAPTURE(pitch);
       d.emulator.reset_profile();
@@ -157,14 +161,17 @@ TEST_CASE("copies read global memory, atomics of one word take turns") {
   CHECK(counted(d, "copy_pattern", RequestKind::shared_load).wavefronts == 4);
 
   unsigned* words = d.upload(std::vector<unsigned>(1024));
-  for (const auto& [stride, wavefronts] :
-       {std::pair(0U, 32U), std::pair(1U, 1U), std::pair(2U, 2U), std::pair(32U, 32U)}) {
+  struct Words {
+    unsigned stride, wavefronts;
+  };
+  for (const Words& asked : {Words{0, 32}, Words{1, 1}, Words{2, 2}, Words{32, 32}}) {
+    const unsigned stride = asked.stride;
     CAPTURE(stride);
     d.emulator.reset_profile();
     launch_atomic_pattern(d.checked(), stride, words);
     const RequestCounts atomics = counted(d, "atomic_pattern", RequestKind::shared_atomic);
     CHECK(atomics.requests == 1);
-    CHECK(atomics.wavefronts == wavefronts);
+    CHECK(atomics.wavefronts == asked.wavefronts);
     const std::uint64_t sectors = stride == 0 ? 1 : 4 * stride;
     CHECK(counted(d, "atomic_pattern", RequestKind::global_atomic).sectors ==
           std::min<std::uint64_t>(sectors, 32));

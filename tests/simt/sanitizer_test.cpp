@@ -55,7 +55,11 @@ TEST_CASE("what only looks like a race is silent under every schedule") {
 }
 
 TEST_CASE("what is wrong with memory is found under every schedule") {
-  const std::pair<Pattern, const char*> all[] = {
+  struct Case {
+    Pattern pattern;
+    const char* cause;
+  };
+  const Case all[] = {
       {Pattern::reads_unwritten, "uninitialised: read of 4 bytes at offset"},
       {Pattern::reads_unwritten_tail, "where nobody has written offset"},
       {Pattern::overlapping_structure, "race: write of"},
@@ -66,13 +70,13 @@ TEST_CASE("what is wrong with memory is found under every schedule") {
       {Pattern::misaligned_plain, "misaligned address: read of 4 bytes at offset"},
       {Pattern::write_after_all_read, "race: "},
   };
-  for (const auto& [pattern, cause] : all) {
+  for (const Case& c : all) {
     for (std::uint64_t k = 0; k < simt_test::kSchedules; ++k) {
-      CAPTURE(static_cast<int>(pattern));
+      CAPTURE(static_cast<int>(c.pattern));
       CAPTURE(k);
       SimDevice d(watched(k));
-      const std::string text = run_pattern(d, pattern, 2);
-      CHECK_MESSAGE(contains(text, cause), text);
+      const std::string text = run_pattern(d, c.pattern, 2);
+      CHECK_MESSAGE(contains(text, c.cause), text);
     }
   }
 }

@@ -172,7 +172,7 @@ TEST_CASE(
       labels(DType::i64, {1, 2, 2, 2}), nothing(DType::fp32, {0, 4, 4, 2});
   Array y(DType::fp32, {1, 2, 2, 2}), wrong(DType::fp32, {1, 2, 2, 1}), dx(DType::fp32, x),
       half(DType::fp16, x), empty(DType::fp32, {0, 2, 2, 2});
-  const Sim sim = device.target();
+  const auto sim = device.target();
   CHECK_THROWS_AS(max_pool2d_forward(sim, {}, *in, wrong.view(), Out(), scratch), Error);
   CHECK_THROWS_AS(max_pool2d_forward(sim, {}, *in, y.view(), y.view(), scratch), Error);
   CHECK_THROWS_AS(avg_pool2d_forward(sim, {}, Accumulator::fp32, *in, wrong.view(), scratch),

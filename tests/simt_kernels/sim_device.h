@@ -16,16 +16,26 @@ namespace roundoff::test {
 // How many schedules a kernel is tried under.
 inline constexpr std::uint64_t kSchedules = 4;
 
+// The tests are compiled twice: for the fast kernels, and for the instrumented ones, which the
+// sanitizer watches.
+#if defined(ROUNDOFF_TEST_CHECKED)
+using SimTarget = Checked;
+inline constexpr bool kSanitized = true;
+#else
+using SimTarget = Sim;
+inline constexpr bool kSanitized = false;
+#endif
+
 class SimDevice {
  public:
   // `schedule`: a number of simt::with_schedule's family.
   explicit SimDevice(std::uint64_t schedule = 0)
-      : emulator_(simt::with_schedule({}, schedule)), stream_(emulator_) {
+      : emulator_(simt::with_schedule({.sanitize = kSanitized}, schedule)), stream_(emulator_) {
     const DeviceErrors none;
     errors_ = static_cast<DeviceErrors*>(emulator_.allocate(sizeof(none)));
     emulator_.copy_in(errors_, &none, sizeof(none));
   }
-  Sim target() { return {{&stream_}, errors_}; }
+  SimTarget target() { return {{&stream_}, errors_}; }
   simt::Emulator& emulator() { return emulator_; }
   // What kernels reported since the last call.
   DeviceErrors take_errors() {

@@ -273,7 +273,7 @@ TEST_CASE("what is not wanted is not launched; what does not fit is refused befo
   Array y(DType::fp32, {2, 3}), z(DType::fp32, {3, 2}), h(DType::fp16, {2, 3});
   const Resident from(device, x);
   Resident to(device, y), wrong(device, z), half(device, h);
-  const Sim sim = device.target();
+  const auto sim = device.target();
   softmax_forward(sim, {}, *from, Out(), scratch);
   log_softmax_backward(sim, {}, *from, *from, Out());
   CHECK_THROWS_WITH_AS(softmax_forward(sim, {.axis = 2}, *from, to.out(), scratch),

@@ -4,8 +4,27 @@
 
 #include "kernels/base/check.h"
 
-#if !defined(__x86_64__) || defined(ROUNDOFF_PORTABLE_FIBERS)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ROUNDOFF_ASAN 1
+#endif
+#if __has_feature(thread_sanitizer)
+#define ROUNDOFF_TSAN 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define ROUNDOFF_ASAN 1
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define ROUNDOFF_TSAN 1
+#endif
+
+// Sanitizers follow switches of stacks if they are told; the portable contexts have room for what
+// they hand out.
+#if !defined(__x86_64__) || defined(ROUNDOFF_PORTABLE_FIBERS) || defined(ROUNDOFF_ASAN) || \
+    defined(ROUNDOFF_TSAN)
 #define ROUNDOFF_UCONTEXT 1
+#include <pthread.h>
 #include <ucontext.h>
 
 #include <vector>
@@ -13,18 +32,14 @@
 #define ROUNDOFF_UCONTEXT 0
 #endif
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ROUNDOFF_ASAN 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define ROUNDOFF_ASAN 1
-#endif
 #if defined(ROUNDOFF_ASAN)
 #include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
 #else
 #define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+#if defined(ROUNDOFF_TSAN)
+#include <sanitizer/tsan_interface.h>
 #endif
 
 namespace roundoff::simt {
@@ -38,23 +53,82 @@ constexpr std::size_t kColourBytes = 192;
 
 #if ROUNDOFF_UCONTEXT
 
-struct Stacks::Portable {
-  std::vector<ucontext_t> contexts;
+namespace {
+
+struct Context {
+  ucontext_t registers;
+  // What the sanitizers know it by.
+  const void* bottom = nullptr;
+  std::size_t bytes = 0;
+  void* fake_stack = nullptr;  // kept for the slot's next fiber: what was abandoned frees nothing
+  void* fiber = nullptr;
+  bool own_fiber = false;
+  void (*entry)() = nullptr;
+
+  Context() = default;
+  ~Context() { forget(); }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  void forget() {
+#if defined(ROUNDOFF_TSAN)
+    if (own_fiber) __tsan_destroy_fiber(fiber);
+    fiber = nullptr;
+    own_fiber = false;
+#endif
+  }
 };
 
-namespace {
 // The context of the host thread that switched to a fiber first stands on that thread's stack.
-thread_local ucontext_t t_host;
-thread_local ucontext_t* t_running = nullptr;
+Context& host() {
+  static thread_local Context context;
+  return context;
+}
+thread_local Context* t_running = nullptr;
+
+void arrived([[maybe_unused]] Context* here) {
+#if defined(ROUNDOFF_ASAN)
+  __sanitizer_finish_switch_fiber(here->fake_stack, nullptr, nullptr);
+#endif
+}
+
 }  // namespace
 
+struct Stacks::Portable {
+  std::vector<std::unique_ptr<Context>> contexts;
+};
+
 void switch_context(void** save, void* load) {
-  ucontext_t* from = t_running == nullptr ? &t_host : t_running;
+  Context* from = t_running == nullptr ? &host() : t_running;
+  auto* to = static_cast<Context*>(load);
+#if defined(ROUNDOFF_ASAN)
+  if (from == &host() && from->bottom == nullptr) {
+    pthread_attr_t attributes;
+    void* bottom = nullptr;
+    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+      pthread_attr_getstack(&attributes, &bottom, &from->bytes);
+      pthread_attr_destroy(&attributes);
+      from->bottom = bottom;
+    }
+  }
+  __sanitizer_start_switch_fiber(&from->fake_stack, to->bottom, to->bytes);
+#endif
+#if defined(ROUNDOFF_TSAN)
+  if (from->fiber == nullptr) from->fiber = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(to->fiber, 0);
+#endif
   *save = from;
-  auto* to = static_cast<ucontext_t*>(load);
-  t_running = to == &t_host ? nullptr : to;
-  swapcontext(from, to);
+  t_running = to == &host() ? nullptr : to;
+  swapcontext(&from->registers, &to->registers);
+  arrived(from);
 }
+
+namespace {
+// The first thing that a context runs.
+void begin() {
+  arrived(t_running);
+  t_running->entry();
+}
+}  // namespace
 
 #else
 
@@ -99,7 +173,8 @@ Stacks::Stacks(std::size_t count) : count_(count) {
   guarded_.assign(count, false);
   portable_ = std::make_unique<Portable>();
 #if ROUNDOFF_UCONTEXT
-  portable_->contexts.resize(count);
+  while (portable_->contexts.size() < count)
+    portable_->contexts.push_back(std::make_unique<Context>());
 #endif
 }
 
@@ -116,12 +191,21 @@ void* Stacks::prepare(std::size_t slot, void (*entry)()) {
   const std::size_t usable =
       (kBytes - kGuard - (slot % kColours) * kColourBytes) & ~std::size_t{63};
 #if ROUNDOFF_UCONTEXT
-  ucontext_t& context = portable_->contexts[slot];
-  getcontext(&context);
-  context.uc_stack.ss_sp = bottom;
-  context.uc_stack.ss_size = usable;
-  context.uc_link = nullptr;
-  makecontext(&context, entry, 0);
+  Context& context = *portable_->contexts[slot];
+  context.bottom = bottom;
+  context.bytes = usable;
+#if defined(ROUNDOFF_TSAN)
+  // A new one: a context that was abandoned has not left its calls.
+  context.forget();
+  context.fiber = __tsan_create_fiber(0);
+  context.own_fiber = true;
+#endif
+  context.entry = entry;
+  getcontext(&context.registers);
+  context.registers.uc_stack.ss_sp = bottom;
+  context.registers.uc_stack.ss_size = usable;
+  context.registers.uc_link = nullptr;
+  makecontext(&context.registers, begin, 0);
   return &context;
 #else
   auto* top = reinterpret_cast<void**>(bottom + usable);

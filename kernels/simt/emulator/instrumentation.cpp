@@ -10,7 +10,16 @@
 #include "kernels/simt/emulator/cluster.h"
 #include "kernels/simt/emulator/monitor.h"
 
-#if !defined(__SANITIZE_THREAD__)
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define ROUNDOFF_TSAN 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define ROUNDOFF_TSAN 1
+#endif
+
+#if !defined(ROUNDOFF_TSAN)
 
 namespace roundoff::simt {
 namespace {
