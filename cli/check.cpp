@@ -158,22 +158,14 @@ int run_long(const Options& o, const Request& r, const CallRunner& runner, Conso
     ProgressBar bar(console.err(), console.progress_terminal(), "check", o.seeds, "seeds");
     for (; done < o.seeds && !interrupt.requested(); ++done) {
       const std::uint64_t seed = o.seed + static_cast<std::uint64_t>(done);
-      CaseDraw draw(seed);
       // Everything about the run follows from its seed.
-      std::string operation;
-      DType dtype = DType::fp32;
-      do {
-        operation = r.operations[static_cast<std::size_t>(
-            draw.integer(0, static_cast<std::int64_t>(r.operations.size()) - 1))];
-        dtype = r.dtypes[static_cast<std::size_t>(
-            draw.integer(0, static_cast<std::int64_t>(r.dtypes.size()) - 1))];
-      } while (!runs_in(operation, dtype, r.check.accumulator));
-      const Case c = draw_case(operation, draw);
+      const DrawnCase drawn = draw_check(seed, r.operations, r.dtypes, r.check.accumulator);
+      const Case& c = drawn.c;
       CheckOptions options = r.check;
       options.seed = seed;
       options.schedules = {seed};
-      const CheckReport report = check_case(c, dtype, runner, options);
-      LongRow& row = rows[operation];
+      const CheckReport report = check_case(c, drawn.dtype, runner, options);
+      LongRow& row = rows[c.operation];
       ++row.draws;
       row.runs += report.runs;
       row.ratio = std::max(row.ratio, report.ratio);
@@ -182,9 +174,9 @@ int run_long(const Options& o, const Request& r, const CallRunner& runner, Conso
         ++row.failures;
         ++failures;
         bar.clear();
-        tell(o, r, c, dtype, report, seed, console);
+        tell(o, r, c, drawn.dtype, report, seed, console);
       }
-      bar.update(done + 1, operation);
+      bar.update(done + 1, c.operation);
     }
   }
   if (done == 0) throw Interrupted("[check] interrupted before the first seed was done");

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "verify/bound.h"
+#include "verify/cases.h"
 #include "verify/reference.h"
 #include "verify/rungs.h"
 
@@ -26,9 +27,8 @@ DType dtype_of_input(InputRole role, Domain domain, DType dtype) {
 }
 
 // What an input of a fill is filled with.
-Fill fill_of_input(const Case& c, const OpSignature& signature, InputRole role, bool first,
-                   Fill fill) {
-  if (fill == Fill::integers || signature.numbered()) return fill;
+Fill fill_of_input(const Case& c, bool numbered, InputRole role, bool first, Fill fill) {
+  if (fill == Fill::integers || numbered) return fill;
   // Buffers and class weights are numbers of their own.
   if (role == InputRole::statistic || role == InputRole::constant) return Fill::normal;
   constexpr std::string_view kFactors[] = {"matmul", "linear", "conv2d", "batch_norm",
@@ -56,12 +56,12 @@ Fill fill_of_gradient(Fill fill) {
 class Call {
  public:
   Call(const Case& c, DType dtype, Fill fill, GradientForm form, const CheckOptions& options)
-      : c_(c),
-        parameters_(op_signature(c.operation), c.parameters),
-        dtype_(dtype),
-        fill_(fill),
-        options_(options),
-        request_{c, parameters_, dtype, {}, {}, form, {}, 0} {
+      : c_(c), dtype_(dtype), fill_(fill), options_(options), request_{c,  nullptr, dtype, {},
+                                                                       {}, form,    {},    0} {
+    if (!options.reference) {
+      parameters_.emplace(op_signature(c.operation), c.parameters);
+      request_.parameters = &*parameters_;
+    }
     // Data depend on the case's text too, so that lists may grow without changing other cases.
     std::uint64_t step = 0;
     for (const char letter : c.operation + c.text())
@@ -70,34 +70,34 @@ class Call {
     const Format format = format_of(dtype);
     const Format sums = dtype == DType::fp64 ? kFp64 : kFp32;
     const std::int64_t limit = exact_integer_limit(c.terms + 1, format, sums, sums);
-    const OpSignature& signature = parameters_.signature();
+    const bool numbered = parameters_ && parameters_->signature().numbered();
     const auto tensor = [&](const CaseInput& input, DType own, Fill with) {
       return Tensor::from(context_.allocator, fill_values(input, with, own, limit, random),
                           input.shape, own);
     };
     for (const CaseInput& input : c.inputs) {
-      const InputRole role = input_role(signature, input.name);
+      const InputRole role = role_of(input);
       request_.inputs[input.name] =
           tensor(input, dtype_of_input(role, input.domain, dtype),
-                 fill_of_input(c, signature, role, &input == &c.inputs.front(), fill));
+                 fill_of_input(c, numbered, role, &input == &c.inputs.front(), fill));
     }
-    if (!options.gradients || signature.numbered()) return;
-    const DType seed = signature.loss ? wide_of(dtype) : dtype;
+    if (!options.gradients || numbered) return;
+    const DType seed = y_dtype();
     request_.dy = tensor({"dy", c.y}, seed, fill_of_gradient(fill));
     if (form != GradientForm::accumulated) return;
     for (const CaseInput& input : c.inputs)
-      if (input_role(signature, input.name) == InputRole::operand)
+      if (role_of(input) == InputRole::operand)
         request_.before[concat("d", input.name)] =
             tensor({input.name, input.shape}, wide_of(dtype),
                    fill == Fill::integers ? Fill::integers : Fill::normal);
   }
 
   CallRequest& request() { return request_; }
-  const OpParameters& parameters() const { return parameters_; }
 
   // The dtype of y, as the operation gives it.
   DType y_dtype() const {
-    const OpSignature& s = parameters_.signature();
+    if (!parameters_) return dtype_;
+    const OpSignature& s = parameters_->signature();
     return s.loss || s.numbered() ? wide_of(dtype_) : dtype_;
   }
 
@@ -112,24 +112,34 @@ class Call {
 
   // The hard bounds of one pass's arrays.
   NamedBounds bounds(DType output, Pass pass) const {
-    NamedBounds all = op_bounds(parameters_, request_.inputs, request_.dy, judged(output), pass);
+    const JudgedArithmetic j = judged(output);
+    NamedBounds all = parameters_ ? op_bounds(*parameters_, request_.inputs, request_.dy, j, pass)
+                                  : options_.reference(request_, j, pass);
     add_before(all, output);
     return all;
   }
   NamedBounds running(DType output, Pass pass) const {
+    if (!parameters_) return {};
     NamedBounds all =
-        running_bounds(parameters_, request_.inputs, request_.dy, judged(output), pass);
+        running_bounds(*parameters_, request_.inputs, request_.dy, judged(output), pass);
     add_before(all, output);
     return all;
   }
   NamedBounds model(DType output) const {
-    return host_model(parameters_, request_.inputs, judged(output));
+    if (!parameters_) return {};
+    return host_model(*parameters_, request_.inputs, judged(output));
   }
 
  private:
+  InputRole role_of(const CaseInput& input) const {
+    if (parameters_) return input_role(parameters_->signature(), input.name);
+    return input.domain == Domain::label || input.domain == Domain::index ? InputRole::index
+                                                                          : InputRole::operand;
+  }
   void add_before(NamedBounds& bounds, DType output) const {
     if (request_.before.empty()) return;
-    const auto terms = accumulated_terms(parameters_, request_.inputs, request_.dy.numel());
+    std::map<std::string, std::int64_t> terms;
+    if (parameters_) terms = accumulated_terms(*parameters_, request_.inputs, request_.dy.numel());
     for (const auto& [name, before] : request_.before)
       if (const auto found = bounds.find(name); found != bounds.end()) {
         const auto n = terms.find(name);
@@ -140,7 +150,7 @@ class Call {
 
   Context context_;
   const Case& c_;
-  OpParameters parameters_;
+  std::optional<OpParameters> parameters_;
   DType dtype_;
   Fill fill_;
   const CheckOptions& options_;
@@ -294,7 +304,8 @@ std::string differing(const NamedTensors& a, const NamedTensors& b) {
 }
 
 // Names of the gradients that a case has.
-std::string gradient_names(const Case& c) {
+std::string gradient_names(const Case& c, const CheckOptions& options) {
+  if (!options.gradients || options.reference) return "";
   const OpSignature& signature = op_signature(c.operation);
   if (signature.numbered()) return "";
   std::string names;
@@ -310,6 +321,7 @@ void merge(CheckReport& into, CheckReport&& from) {
   into.gradient_ratio = std::max(into.gradient_ratio, from.gradient_ratio);
   into.rungs |= from.rungs;
   into.runs += from.runs;
+  if (into.gradients.empty()) into.gradients = from.gradients;
   for (CheckFailure& f : from.failures) into.failures.push_back(std::move(f));
 }
 
@@ -334,10 +346,25 @@ bool runs_in(std::string_view op, DType dtype, Accumulator accumulator) {
          std::find(std::begin(kSums), std::end(kSums), op) == std::end(kSums);
 }
 
+DrawnCase draw_check(std::uint64_t seed, std::span<const std::string> operations,
+                     std::span<const DType> dtypes, Accumulator accumulator) {
+  CaseDraw draw(seed);
+  const auto below = [&](std::size_t n) {
+    return static_cast<std::size_t>(draw.integer(0, static_cast<std::int64_t>(n) - 1));
+  };
+  for (;;) {
+    const std::string operation =
+        operations.empty() ? std::string(op_signatures()[below(op_signatures().size())].name)
+                           : operations[below(operations.size())];
+    const DType dtype = dtypes[below(dtypes.size())];
+    if (runs_in(operation, dtype, accumulator)) return {draw_case(operation, draw), dtype};
+  }
+}
+
 CheckReport check_fill(const Case& c, DType dtype, Fill fill, GradientForm form,
                        const CallRunner& runner, const CheckOptions& options) {
   CheckReport report;
-  report.gradients = options.gradients ? gradient_names(c) : "";
+  report.gradients = gradient_names(c, options);
   Call call(c, dtype, fill, form, options);
   CallOutcome first;
   for (const std::uint64_t schedule : options.schedules) {
@@ -355,6 +382,9 @@ CheckReport check_fill(const Case& c, DType dtype, Fill fill, GradientForm form,
       continue;
     }
     for (const std::string& fault : outcome.faults) failed(fault);
+    if (options.reference && report.gradients.empty())
+      for (const auto& gradient : outcome.gradients)
+        report.gradients += concat(report.gradients.empty() ? "" : " ", gradient.first);
     if (report.runs == 1) {
       Judge judge(call, fill, schedule, report);
       judge.pass(outcome.outputs, Pass::forward);
@@ -375,7 +405,7 @@ CheckReport check_fill(const Case& c, DType dtype, Fill fill, GradientForm form,
 CheckReport check_case(const Case& c, DType dtype, const CallRunner& runner,
                        const CheckOptions& options) {
   CheckReport report;
-  report.gradients = options.gradients ? gradient_names(c) : "";
+  report.gradients = gradient_names(c, options);
   report.schedules = static_cast<std::int64_t>(options.schedules.size());
   bool all_tried = false;
   std::size_t turn = 0;
@@ -384,7 +414,7 @@ CheckReport check_case(const Case& c, DType dtype, const CallRunner& runner,
     if (fill == Fill::integers && options.accumulator != Accumulator::fp32 &&
         options.accumulator != Accumulator::fp64)
       continue;  // narrower sums are exact for fewer of them
-    const auto form = static_cast<GradientForm>((turn + options.seed) % 3);
+    const auto form = options.form.value_or(static_cast<GradientForm>((turn + options.seed) % 3));
     CheckOptions o = options;
     if (all_tried || !is_random(fill))
       o.schedules = {options.schedules[turn % options.schedules.size()]};

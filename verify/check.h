@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "verify/compare.h"
 #include "verify/gradcheck.h"
 #include "verify/ladder.h"
+#include "verify/reference.h"
 
 namespace roundoff {
 
@@ -34,7 +36,7 @@ std::string_view name(GradientForm form);
 // One run of what is checked. All tensors are on the cpu.
 struct CallRequest {
   const Case& c;
-  const OpParameters& parameters;
+  const OpParameters* parameters = nullptr;  // null for a reference of a person's own
   DType dtype = DType::fp32;
   NamedTensors inputs;
   Tensor dy;  // undefined: forward only
@@ -53,6 +55,9 @@ struct CallOutcome {
 // Throws Error where the run itself fails: that is a failure of the check, too.
 using CallRunner = std::function<CallOutcome(const CallRequest&)>;
 
+// What a call should give: a bound for each array ("y", "dx") of the pass.
+using Expectation = std::function<NamedBounds(const CallRequest&, const JudgedArithmetic&, Pass)>;
+
 struct CheckOptions {
   std::uint64_t seed = 1;
   Accumulator accumulator = Accumulator::fp32;
@@ -63,6 +68,11 @@ struct CheckOptions {
   // function, 2 for those that use one.
   double libm_ulps = 2;
   bool gradients = true;
+  // Gradients have this form; otherwise the forms take turns.
+  std::optional<GradientForm> form{};
+  // In place of the oracle of the operation that the case names. All inputs are operands, or labels
+  // where their domain says so, and y has their dtype.
+  Expectation reference{};
 };
 
 struct CheckFailure {
@@ -96,6 +106,15 @@ CheckReport check_case(const Case& c, DType dtype, const CallRunner& runner,
 CheckReport check_fill(const Case& c, DType dtype, Fill fill, GradientForm form,
                        const CallRunner& runner, const CheckOptions& options);
 
+// A case and a dtype that follow from the seed alone, among these operations (all where none is
+// named) and dtypes, for which the accumulator exists.
+struct DrawnCase {
+  Case c;
+  DType dtype = DType::fp32;
+};
+DrawnCase draw_check(std::uint64_t seed, std::span<const std::string> operations,
+                     std::span<const DType> dtypes, Accumulator accumulator);
+
 // Whether the operation's arithmetic exists: a V100 multiplies no bf16, unscale_clip takes no fp64.
 bool runs_in(std::string_view operation, DType dtype, Accumulator accumulator);
 
@@ -103,6 +122,10 @@ struct RunnerOptions {
   Accumulator accumulator = Accumulator::fp32;
   // The instrumented kernels under the emulator's sanitizer; sim only.
   bool sanitize = false;
+  // The instrumented kernels, counted by the emulator's profiler; sim only.
+  bool profile = false;
+
+  bool checked() const { return sanitize || profile; }
 };
 // Runs calls by name on a device. CallRequest::schedule is the number of a schedule of the emulator
 // (simt::with_schedule), and means nothing on other devices. Throws where the device is absent.

@@ -1,60 +1,14 @@
 // Runs named calls in a context of a device, with sentinels around every buffer.
-#include <cstring>
-
-#include "engine/device.h"
-#include "kernels/simt/runtime_sim.h"
 #include "ops/shape.h"
-#include "verify/check.h"
-#include "verify/guard.h"
+#include "verify/guarded_context.h"
 
 namespace roundoff {
 
 namespace {
 
-// One context of a device, guarded.
-class GuardedContext {
- public:
-  GuardedContext(std::shared_ptr<simt::Runtime> runtime, const RunnerOptions& options)
-      : guard_(access()), context_(std::move(runtime), options.sanitize) {
-    // The sanitizer knows the bounds of buffers, and would take a margin for a part of them.
-    if (!options.sanitize) context_.allocator.observe(&guard_);
-    context_.accumulator = options.accumulator;
-  }
-
-  Context& context() { return context_; }
-  MemoryGuard& guard() { return guard_; }
-
- private:
-  MemoryAccess access() {
-    const MemoryAccess host = host_memory();
-    return {[this, host](void* to, const void* from, std::size_t bytes) {
-              DeviceQueue* queue = context_.queue().get();
-              if (queue == nullptr)
-                host.to_device(to, from, bytes);
-              else if (bytes != 0)
-                queue->write(to, from, bytes);
-            },
-            [this, host](void* to, const void* from, std::size_t bytes) {
-              DeviceQueue* queue = context_.queue().get();
-              if (queue == nullptr)
-                host.to_host(to, from, bytes);
-              else if (bytes != 0)
-                queue->read(to, from, bytes);
-            }};
-  }
-
-  MemoryGuard guard_;  // outlives the context's blocks
-  Context context_;
-};
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.bytes() == b.bytes() &&
-         (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0);
-}
-
-CallOutcome run(GuardedContext& device, const CallRequest& r) {
+CallOutcome run(detail::GuardedContext& device, const CallRequest& r) {
   Context& context = device.context();
-  const OpSignature& signature = r.parameters.signature();
+  const OpSignature& signature = r.parameters->signature();
   Allocator host;
   CallOutcome outcome;
   NamedTensors inputs, leaves;
@@ -80,10 +34,10 @@ CallOutcome run(GuardedContext& device, const CallRequest& r) {
   if (dy.defined()) device.guard().name_buffer(dy.raw(), "dy");
   NamedTensors outputs;
   if (signature.numbered()) {
-    OpResult result = run_op(context, r.parameters, inputs);
+    OpResult result = run_op(context, *r.parameters, inputs);
     outputs = std::move(result.outputs);
   } else {
-    const Tensor y = apply_op(context, r.parameters, inputs, &outputs);
+    const Tensor y = apply_op(context, *r.parameters, inputs, &outputs);
     outputs["y"] = y.detached();
     ROUNDOFF_CHECK(y.shape() == r.c.y, r.c.operation, "y has shape ", y.shape(), ", ", r.c.y,
                    " expected");
@@ -106,9 +60,10 @@ CallOutcome run(GuardedContext& device, const CallRequest& r) {
   for (const auto& [name, t] : r.inputs) {
     const auto found = inputs.find(name);
     const Tensor& now = leaves.count(name) != 0 ? leaves.find(name)->second : found->second;
-    if (!same_bits(now.to(host), t)) outcome.faults.push_back(name + " was changed");
+    if (!detail::same_bits(now.to(host), t)) outcome.faults.push_back(name + " was changed");
   }
-  if (dy.defined() && !same_bits(dy.to(host), r.dy)) outcome.faults.push_back("dy was changed");
+  if (dy.defined() && !detail::same_bits(dy.to(host), r.dy))
+    outcome.faults.push_back("dy was changed");
   outputs.clear();
   leaves.clear();
   inputs.clear();
@@ -119,29 +74,40 @@ CallOutcome run(GuardedContext& device, const CallRequest& r) {
 
 }  // namespace
 
-CallRunner device_runner(Device device, const RunnerOptions& options) {
-  ROUNDOFF_CHECK(!options.sanitize || device == Device::sim, "check",
-                 "the sanitizer sees kernels on sim only");
-  if (device == Device::cpu)
-    return [options](const CallRequest& request) {
-      GuardedContext guarded(nullptr, options);
-      return run(guarded, request);
-    };
-  if (device == Device::cuda)
-    return [options, runtime = simt::open(device)](const CallRequest& request) {
-      GuardedContext guarded(runtime, options);
-      return run(guarded, request);
-    };
-  simt::Config config;
-  config.sanitize = options.sanitize;
-  if (options.accumulator == Accumulator::v100) config.tensor_core = simt::TensorCoreModel::v100;
-  if (options.accumulator == Accumulator::a100) config.tensor_core = simt::TensorCoreModel::a100;
-  if (options.accumulator == Accumulator::h100) config.tensor_core = simt::TensorCoreModel::h100;
+namespace detail {
+
+OpenedDevice open_device(Device device, const RunnerOptions& options) {
+  ROUNDOFF_CHECK(!options.checked() || device == Device::sim, "check",
+                 "the sanitizer and the profiler see kernels on sim only");
+  OpenedDevice opened;
+  opened.device = device;
+  if (device == Device::cpu) return opened;
+  if (device == Device::cuda) {
+    opened.runtime = simt::open(device);
+    return opened;
+  }
+  using Model = simt::TensorCoreModel;
+  opened.config.sanitize = options.sanitize;
+  opened.config.profile = options.profile;
+  if (options.accumulator == Accumulator::v100) opened.config.tensor_core = Model::v100;
+  if (options.accumulator == Accumulator::a100) opened.config.tensor_core = Model::a100;
+  if (options.accumulator == Accumulator::h100) opened.config.tensor_core = Model::h100;
   simt::SimOptions sim;
-  sim.emulator = config;
-  return [options, config, runtime = simt::open_sim(sim)](const CallRequest& request) {
-    simt::emulator(*runtime).config = simt::with_schedule(config, request.schedule);
-    GuardedContext guarded(runtime, options);
+  sim.emulator = opened.config;
+  opened.runtime = simt::open_sim(sim);
+  return opened;
+}
+
+void OpenedDevice::set_schedule(std::uint64_t k) const {
+  if (device == Device::sim) simt::emulator(*runtime).config = simt::with_schedule(config, k);
+}
+
+}  // namespace detail
+
+CallRunner device_runner(Device device, const RunnerOptions& options) {
+  return [options, opened = detail::open_device(device, options)](const CallRequest& request) {
+    opened.set_schedule(request.schedule);
+    detail::GuardedContext guarded(opened.runtime, options);
     return run(guarded, request);
   };
 }

@@ -71,8 +71,8 @@ TEST_CASE("the cpu passes with modelled accumulators, and is bit-equal to the mo
           CheckOptions options;
           options.accumulator = accumulator;
           options.libm_ulps = 1;
-          const CheckReport r =
-              check_case(c, dtype, device_runner(Device::cpu, {.accumulator = accumulator}), options);
+          const CheckReport r = check_case(
+              c, dtype, device_runner(Device::cpu, {.accumulator = accumulator}), options);
           INFO(c.operation, ", ", name(dtype), ", ", std::string(name(accumulator)), ", ", c.text(),
                joined(r));
           CHECK(r.holds());
