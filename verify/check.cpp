@@ -178,6 +178,7 @@ bool is_poison(const Tensor& t, std::int64_t index) {
 }
 
 std::string number(double value) {
+  if (std::isnan(value)) return "nan";
   std::ostringstream out;
   out.precision(17);
   out << value;

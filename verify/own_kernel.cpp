@@ -16,6 +16,14 @@ std::string text_of(const CaseParameters& parameters, std::string_view name,
   return found == parameters.end() ? std::string(fallback) : found->second;
 }
 
+// What a launcher runs on a device; empty where it was not built for it.
+const std::function<void(const KernelCall&)>& function_of(const Launcher& l, Device device,
+                                                          bool checked) {
+  if (device == Device::cpu) return l.cpu;
+  if (device == Device::cuda) return l.cuda;
+  return checked ? l.checked : l.sim;
+}
+
 DType wide_of(DType dtype) { return dtype == DType::fp64 ? DType::fp64 : DType::fp32; }
 
 }  // namespace
@@ -188,16 +196,7 @@ class OwnKernelRun {
   }
 
   void launch(const Launcher& l, const KernelCall& c, bool wait = true) {
-    const Device device = context_.device();
-    const auto& f = device == Device::cpu    ? l.cpu
-                    : device == Device::cuda ? l.cuda
-                    : context_.checked()     ? l.checked
-                                             : l.sim;
-    constexpr const char* kNames[] = {"cpu", "sim", "cuda"};
-    if (!f)
-      throw UsageError(concat("[", kernel_.name, "] is not built for ",
-                              context_.checked() ? "the sanitizer on " : "",
-                              kNames[static_cast<int>(device)]));
+    const auto& f = function_of(l, context_.device(), context_.checked());
     f(c);
     if (wait) context_.synchronize();
   }
@@ -241,12 +240,18 @@ class OwnKernelRun {
 };
 
 CallRunner own_runner(const OwnKernel& kernel, Device device, const RunnerOptions& options) {
-  validate(kernel);
   return own_runner(kernel, detail::open_device(device, options), options);
 }
 
 CallRunner own_runner(const OwnKernel& kernel, const detail::OpenedDevice& device,
                       const RunnerOptions& options) {
+  validate(kernel);
+  constexpr const char* kNames[] = {"cpu", "sim", "cuda"};
+  for (const Launcher* l : {&kernel.forward, &kernel.backward})
+    if (*l && !function_of(*l, device.device, options.checked()))
+      throw UsageError(concat("[", kernel.name, "] is not built for ",
+                              kNames[static_cast<int>(device.device)],
+                              options.checked() ? " with the sanitizer and profiler" : ""));
   return [kernel, options, device](const CallRequest& request) {
     device.set_schedule(request.schedule);
     detail::GuardedContext guarded(device.runtime, options);
