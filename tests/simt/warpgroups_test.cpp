@@ -373,6 +373,35 @@ TEST_CASE("several accumulators in flight, and groups that stay so between waits
 
 #if !defined(ROUNDOFF_TEST_ON_GPU)
 
+TEST_CASE("a GEMM has the same bits and counters for one worker and for three") {
+  std::mt19937 random(17);
+  const Gemm g = draw_gemm(300, 130, 256, false, random);
+  std::vector<float> first;
+  simt::Counters counted;
+  for (const unsigned workers : {1U, 3U}) {
+    simt::Config config;
+    config.workers = workers;
+    config.tensor_core = simt::TensorCoreModel::h100;
+    config.async = simt::Async::random;
+    config.schedule = simt::Schedule::random;
+    SimDevice device(config);
+    const std::vector<float> got = wgmma_gemm(device, device.sim(), 2, g);
+    const simt::Counters& c = device.emulator.counters();
+    // 4 x 3 tiles (the clusters have an even number of rows) of 4 steps and 2 consumers, each 4
+    // products; and 2 loads a step.
+    CHECK(c.wgmma == 4 * 3 * 4 * 2 * 4);
+    CHECK(c.tma == 4 * 3 * 4 * 2);
+    if (workers == 1) {
+      first = got;
+      counted = c;
+      continue;
+    }
+    CHECK(std::memcmp(first.data(), got.data(), got.size() * sizeof(float)) == 0);
+    CHECK(c.switches == counted.switches);
+    CHECK(c.tma_bytes == counted.tma_bytes);
+  }
+}
+
 TEST_CASE("misuse of wgmma is diagnosed, under every schedule") {
   const struct {
     WgmmaMisuse misuse;

@@ -69,14 +69,15 @@ struct WgmmaOperation {
   bool a_in_registers = false;
   bool accumulate = false;
   bool done = false;
-  unsigned issued = 0;  // a bit for each warp
-  std::array<std::array<std::uint32_t, 4>, 128> a_registers;
+  unsigned issued = 0;                                    // a bit for each warp
+  std::vector<std::array<std::uint32_t, 4>> a_registers;  // of 128 threads, where A is in them
   std::shared_ptr<WgmmaAccumulator> accumulator;
   std::uint64_t operation = 0;  // the monitor's
   Site site;
 };
 struct WgmmaWarp {
   std::uint64_t issued = 0;
+  std::uint64_t waited = 0;           // operations that its waits have covered
   std::deque<std::uint64_t> commits;  // operations issued at each commit that may be in flight
   bool fenced = false;
   Thread* waiting = nullptr;

@@ -67,6 +67,7 @@ void flip_if_complete(Block& block, MbarrierState& b, const char* what, Site sit
       block.cluster->wake(*t);
     }
     b.waiting.clear();
+    async_state(*block.cluster->block[0]).fruitless_polls = 0;
     ++b.phase;
     b.pending = b.expected;
   }

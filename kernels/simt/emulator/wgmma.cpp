@@ -256,6 +256,7 @@ void issue(Collective& c, Site site) {
   if (op.a_in_registers) {
     if (!at.warp->fenced)
       fault_at(site, "wgmma.mma_async with A in registers, and no wgmma.fence before");
+    op.a_registers.resize(kGroupWarps * kWarp);
     for (unsigned lane = 0; lane < kWarp; ++lane)
       std::memcpy(op.a_registers[at.index * kWarp + lane].data(),
                   static_cast<Argument*>(c.argument[lane])->a_registers, 16);
@@ -308,10 +309,11 @@ void wait_for_groups(unsigned pending, Site site) {
   Cluster& cluster = *at.block->cluster;
   if (cluster.monitor != nullptr) {
     Thread& first = at.block->thread[current()->warp * kWarp];
-    for (std::uint64_t i = at.group->first; i < end; ++i)
+    for (std::uint64_t i = warp.waited; i < end; ++i)
       cluster.monitor->async_join(at.group->operations[i - at.group->first].operation, first,
                                   kWarp);
   }
+  warp.waited = std::max(warp.waited, end);
   for (const auto& acc : warp.accumulators) {
     if (!acc->attached[at.index] || acc->last_use[at.index] > end) continue;
     check_untouched(*acc, at.index, site);
@@ -319,21 +321,10 @@ void wait_for_groups(unsigned pending, Site site) {
     acc->attached[at.index] = false;
     warp.fenced = false;
   }
-  // What every warp is done with.
-  std::uint64_t passed = ~std::uint64_t{0};
-  for (const WgmmaWarp& w : at.group->warp) {
-    std::uint64_t oldest = w.issued;
-    for (const auto& acc : w.accumulators)
-      if (acc->attached[static_cast<std::size_t>(&w - at.group->warp.data())])
-        oldest = std::min(oldest, at.group->first);
-    if (!w.commits.empty()) oldest = std::min(oldest, at.group->first);
-    passed = std::min(passed, oldest);
-  }
-  while (at.group->first < passed && !at.group->operations.empty() &&
-         at.group->operations.front().done) {
-    at.group->operations.pop_front();
-    ++at.group->first;
-  }
+  // What every warp is done with goes.
+  std::uint64_t past = end;
+  for (const WgmmaWarp& w : at.group->warp) past = std::min(past, w.waited);
+  for (; at.group->first < past; ++at.group->first) at.group->operations.pop_front();
 }
 
 }  // namespace
