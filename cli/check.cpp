@@ -11,6 +11,7 @@
 #include "cli/interrupt.h"
 #include "cli/train_options.h"
 #include "verify/cases.h"
+#include "verify/chain.h"
 #include "verify/check.h"
 
 namespace roundoff::cli {
@@ -35,6 +36,7 @@ struct Options {
 
 struct Request {
   std::vector<std::string> operations;  // all of them where none was named
+  std::vector<Chain> chains;            // the same
   Device device = Device::cpu;
   std::vector<DType> dtypes;
   CaseSet set = CaseSet::quick;
@@ -58,13 +60,22 @@ Device device_of(const Options& o, Console& console) {
 
 Request read_request(const Options& o, Console& console) {
   Request r;
+  std::vector<Chain> chains = list_chains();
   for (const std::string& operation : o.operations) {
+    const auto chain = std::find_if(chains.begin(), chains.end(),
+                                    [&](const Chain& c) { return c.name == operation; });
+    if (chain != chains.end() && !o.long_run) {
+      r.chains.push_back(*chain);
+      continue;
+    }
     (void)op_signature(operation);
     if (std::find(r.operations.begin(), r.operations.end(), operation) == r.operations.end())
       r.operations.push_back(operation);
   }
-  if (r.operations.empty())
+  if (o.operations.empty()) {
     for (const OpSignature& s : op_signatures()) r.operations.emplace_back(s.name);
+    r.chains = std::move(chains);
+  }
   for (const std::string& text : o.dtypes) r.dtypes.push_back(parse_dtype_of(text));
   if (o.cases != "quick" && o.cases != "full")
     throw UsageError(concat("[check] --cases is '", o.cases, "'; quick or full expected"));
@@ -130,7 +141,7 @@ int run_cases(const Options& o, const Request& r, const CallRunner& runner, Cons
   std::int64_t runs = 0, broken = 0, done = 0;
   {
     ProgressBar bar(console.err(), console.progress_terminal(), "check",
-                    static_cast<std::int64_t>(jobs.size()), "cases");
+                    static_cast<std::int64_t>(jobs.size() + r.chains.size()), "cases");
     for (const Job& job : jobs) {
       const CheckReport report = check_case(job.c, job.dtype, runner, r.check);
       add_case(table, job.c, job.dtype, report);
@@ -142,10 +153,30 @@ int run_cases(const Options& o, const Request& r, const CallRunner& runner, Cons
       }
       bar.update(++done, job.c.operation);
     }
+    for (const Chain& chain : r.chains) {
+      for (const DType dtype : r.dtypes) {
+        if (!runs_in("matmul", dtype, r.check.accumulator)) continue;
+        CheckReport report;
+        for (const std::uint64_t schedule : r.check.schedules)
+          merge_report(report,
+                       check_chain(chain, dtype, r.device,
+                                   {.accumulator = r.check.accumulator, .sanitize = o.sanitize},
+                                   r.check.seed, schedule));
+        add_chain(table, chain, dtype, report);
+        runs += report.runs;
+        if (report.holds()) continue;
+        ++broken;
+        bar.clear();
+        const CheckFailure& f = report.failures.front();
+        console.error(concat("[", chain.name, "] ", name(dtype), ", schedule ", f.schedule, ": ",
+                             f.text, "; again with: ", again(o, r, chain.name, dtype, f.schedule)));
+      }
+      bar.update(++done, chain.name);
+    }
   }
   add_case_notes(table, r.device, static_cast<std::int64_t>(r.check.schedules.size()), o.sanitize);
   console.emit(table, o.common);
-  console.note(concat(jobs.size(), " cases, ", runs, " runs, ", broken,
+  console.note(concat(table.rows().size(), " cases, ", runs, " runs, ", broken,
                       broken == 0 ? " broken: every bound holds" : " broken"));
   return broken == 0 ? kDone : kNotHeld;
 }
@@ -201,7 +232,8 @@ Command add_check(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "check", "Check every operation on a device against the oracle, within computed bounds");
   auto o = std::make_shared<Options>();
-  command->add_option("OP", o->operations, "Only these operations");
+  command->add_option("OP", o->operations,
+                      "Only these operations, or the chains mlp, conv and attention");
   command->add_option("--device", o->device, "sim, cuda or cpu; by default sim");
   command->add_option("--dtype", o->dtypes, "Dtypes of the operands: fp32, fp16, bf16, fp64")
       ->delimiter(',')

@@ -65,6 +65,15 @@ void add_case(Table& table, const Case& c, DType dtype, const CheckReport& r) {
                  std::string(r.holds() ? "holds" : "BROKEN")});
 }
 
+void add_chain(Table& table, const Chain& chain, DType dtype, const CheckReport& r) {
+  std::string steps;
+  for (const ChainStep& step : chain.steps)
+    steps += concat(steps.empty() ? "" : ", ", step.operation);
+  table.add_row({chain.name, std::string(name(dtype)), steps, std::string("every node's"), r.ratio,
+                 r.gradient_ratio, r.rung_text(), r.schedules,
+                 std::string(r.holds() ? "holds" : "BROKEN")});
+}
+
 void add_case_notes(Table& table, Device device, std::int64_t schedules, bool sanitized) {
   table.add_note(
       "error/bound: the largest error over its computed bound, over random and adversarial "

@@ -5,13 +5,14 @@
 #include <string>
 
 #include "cli/table.h"
-#include "verify/check.h"
+#include "verify/chain.h"
 
 namespace roundoff::cli {
 
 // One row a case and dtype.
 Table case_table(Device device);
 void add_case(Table& table, const Case& c, DType dtype, const CheckReport& report);
+void add_chain(Table& table, const Chain& chain, DType dtype, const CheckReport& report);
 void add_case_notes(Table& table, Device device, std::int64_t schedules, bool sanitized);
 
 struct LongRow {

@@ -37,8 +37,13 @@ struct Ran {
 
 class ChainRun {
  public:
-  ChainRun(const Chain& chain, DType dtype, const RunnerOptions& options, std::uint64_t seed)
-      : chain_(chain), dtype_(dtype), options_(options), random_(seed, RandomUse::checks, 77) {}
+  ChainRun(const Chain& chain, DType dtype, const RunnerOptions& options, std::uint64_t seed,
+           std::uint64_t schedule)
+      : chain_(chain),
+        dtype_(dtype),
+        options_(options),
+        schedule_(schedule),
+        random_(seed, RandomUse::checks, 77) {}
 
   CheckReport run(detail::GuardedContext& device,
                   const std::function<void(std::size_t, Tensor&)>& after_step) {
@@ -81,6 +86,7 @@ class ChainRun {
     leaves_.clear();
     context.tape.clear();
     for (const std::string& line : device.guard().overruns()) fail("", 0, line);
+    for (CheckFailure& f : report_.failures) f.schedule = schedule_;
     report_.runs = 1;
     report_.schedules = 1;
     report_.rungs = 1U << static_cast<unsigned>(Rung::hard_bound);
@@ -147,6 +153,7 @@ class ChainRun {
   const Chain& chain_;
   DType dtype_;
   const RunnerOptions& options_;
+  std::uint64_t schedule_;
   RandomStream random_;
   Allocator host_;
   Gradients gradients_;
@@ -209,7 +216,7 @@ CheckReport check_chain(const Chain& chain, DType dtype, Device device,
   const detail::OpenedDevice opened = detail::open_device(device, options);
   opened.set_schedule(schedule);
   detail::GuardedContext guarded(opened.runtime, options);
-  ChainRun run(chain, dtype, options, seed);
+  ChainRun run(chain, dtype, options, seed, schedule);
   try {
     return run.run(guarded, after_step);
   } catch (const Error& error) {

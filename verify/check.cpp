@@ -317,16 +317,17 @@ std::string gradient_names(const Case& c, const CheckOptions& options) {
   return names;
 }
 
-void merge(CheckReport& into, CheckReport&& from) {
+}  // namespace
+
+void merge_report(CheckReport& into, CheckReport&& from) {
   into.ratio = std::max(into.ratio, from.ratio);
   into.gradient_ratio = std::max(into.gradient_ratio, from.gradient_ratio);
   into.rungs |= from.rungs;
   into.runs += from.runs;
+  into.schedules += from.schedules;
   if (into.gradients.empty()) into.gradients = from.gradients;
   for (CheckFailure& f : from.failures) into.failures.push_back(std::move(f));
 }
-
-}  // namespace
 
 std::string_view name(GradientForm form) {
   constexpr std::string_view kNames[] = {"leaf", "activation", "accumulated"};
@@ -407,7 +408,6 @@ CheckReport check_case(const Case& c, DType dtype, const CallRunner& runner,
                        const CheckOptions& options) {
   CheckReport report;
   report.gradients = gradient_names(c, options);
-  report.schedules = static_cast<std::int64_t>(options.schedules.size());
   bool all_tried = false;
   std::size_t turn = 0;
   for (const Fill fill : options.fills) {
@@ -421,9 +421,10 @@ CheckReport check_case(const Case& c, DType dtype, const CallRunner& runner,
       o.schedules = {options.schedules[turn % options.schedules.size()]};
     else
       all_tried = true;
-    merge(report, check_fill(c, dtype, fill, form, runner, o));
+    merge_report(report, check_fill(c, dtype, fill, form, runner, o));
     ++turn;
   }
+  report.schedules = static_cast<std::int64_t>(options.schedules.size());
   return report;
 }
 

@@ -98,6 +98,9 @@ struct CheckReport {
   std::string rung_text() const;
 };
 
+// Adds what another run of the same case gave.
+void merge_report(CheckReport& into, CheckReport&& from);
+
 // All fills that the case takes. The first random fill runs under every schedule, each of the
 // others under one of them, in turn.
 CheckReport check_case(const Case& c, DType dtype, const CallRunner& runner,

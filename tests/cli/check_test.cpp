@@ -58,6 +58,15 @@ TEST_CASE("check: the text says what the numbers are") {
   CHECK(contains(r.err, "0 broken: every bound holds"));
 }
 
+TEST_CASE("check: chains are rows of their own") {
+  const Json table = table_of({"mlp", "attention", "--device", "cpu", "--dtype", "bf16"});
+  REQUIRE(table["rows"].size() == 2);
+  CHECK(table["rows"][0]["operation"] == "mlp");
+  CHECK(table["rows"][0]["case"] == "linear, relu, linear, cross_entropy");
+  CHECK(table["rows"][1]["verdict"] == "holds");
+  CHECK(table_of({"relu", "--device", "cpu", "--dtype", "bf16"})["rows"][0]["operation"] == "relu");
+}
+
 TEST_CASE("check --long: a run is its seed's, and what none failing means is said") {
   const Json table = table_of({"--long", "--device", "cpu", "--seeds", "40", "--seed", "5"});
   std::int64_t seeds = 0;
