@@ -1,5 +1,6 @@
 // im2col and a matrix product, over blocks of samples and of output rows that stay in cache.
 #include <algorithm>
+#include <numeric>
 #include <type_traits>
 
 #include "kernels/base/convert.h"
@@ -51,15 +52,22 @@ struct Cut {
     return depthwise() ? 0 : rows(samples) * z.q * columns;
   }
 
+  // A modelled sum over pixels is one chain: it is cut at whole blocks of every tensor core only.
+  std::int64_t unit(std::int64_t pixels) const {
+    constexpr std::int64_t kBlock = 16;
+    return arithmetic.modelled ? kBlock / std::gcd(kBlock, pixels) : 1;
+  }
+  static std::int64_t limit(std::int64_t value, std::int64_t unit, std::int64_t most) {
+    return std::clamp<std::int64_t>((value + unit - 1) / unit * unit, 1, most);
+  }
   std::int64_t samples() const {
     const auto bytes = static_cast<std::int64_t>(sizeof(T)) * (image + result);
-    return std::clamp<std::int64_t>(kSampleBytes / std::max<std::int64_t>(bytes, 1), 1, z.n);
+    return limit(kSampleBytes / std::max<std::int64_t>(bytes, 1), unit(z.p * z.q), z.n);
   }
   // Output rows whose patches are held at once, of `samples` samples.
   std::int64_t rows(std::int64_t samples) const {
     const auto bytes = static_cast<std::int64_t>(sizeof(T)) * z.q * columns;
-    return std::clamp<std::int64_t>(kPatchBytes / std::max<std::int64_t>(bytes, 1), 1,
-                                    samples * z.p);
+    return limit(kPatchBytes / std::max<std::int64_t>(bytes, 1), unit(z.q), samples * z.p);
   }
   Patches patches(std::int64_t group) const { return {z, params, group * c_group, c_group}; }
   // Writes the patches of output rows [begin, end) of x, as rows or, where this returns true, as

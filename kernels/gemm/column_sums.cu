@@ -97,6 +97,7 @@ void column_sums(T target, const ColumnSumsParams& p, const ConstView& x, const 
   // Products with 1, in the rows' order.
   MatrixSource one;
   one.all_ones = true;
+  one.dtype = x.dtype;
   one.rows = 1;
   one.depth = problem.size.depth;
   MatrixSource values;
@@ -107,8 +108,9 @@ void column_sums(T target, const ColumnSumsParams& p, const ConstView& x, const 
   values.depth = problem.size.depth;
   values.pitch = p.columns;
   values.aligned = lanes_aligned(x.data, x.dtype, 4, p.columns, 0);
-  launch_modelled(target, problem.name, problem.arithmetic, 1, problem.size.n, problem.size.depth,
-                  1, 1, one, values, out);
+  const ProductSizes& z = problem.size;
+  launch_modelled(target, problem.name, problem.arithmetic, {z.m, z.n, z.depth, z.terms, z.results},
+                  one, values, out);
 }
 
 template void column_sums(Target, const ColumnSumsParams&, const ConstView&, const Out&, Scratch&);

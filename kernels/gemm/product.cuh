@@ -168,7 +168,7 @@ void launch_product(T target, const ProductProblem& p, const A& a, const B& b, P
   if (p.wide) return launch_tiles<double, Tile<32, 32, 4, 4>>(target, p, a, b, out, scratch);
   if (p.arithmetic.modelled && z.depth != 0) {
     out.late = !p.arithmetic.chains() || out.alpha != 1;
-    return launch_modelled(target, p.name, p.arithmetic, z.m, z.n, z.depth, z.terms, z.results, a,
+    return launch_modelled(target, p.name, p.arithmetic, {z.m, z.n, z.depth, z.terms, z.results}, a,
                            b, out);
   }
   if constexpr (kLargeTiles) {
@@ -178,7 +178,7 @@ void launch_product(T target, const ProductProblem& p, const A& a, const B& b, P
   }
   if (z.m > 32 && z.n > 32)
     return launch_tiles<float, Tile<64, 64, 8, 8>>(target, p, a, b, out, scratch);
-  if (z.m > 32) return launch_tiles<float, Tile<64, 32, 8, 8>>(target, p, a, b, out, scratch);
+  if (z.m > 32) return launch_tiles<float, Tile<64, 32, 8, 4>>(target, p, a, b, out, scratch);
   launch_tiles<float, Tile<32, 32, 4, 8>>(target, p, a, b, out, scratch);
 }
 

@@ -124,6 +124,11 @@ ROUNDOFF_DEVICE_NAMESPACE {
     return widen_bits<C>(load_pattern<C>(p, dtype, i), dtype, tf32);
   }
 
+  // Of 1, in a type of 32 bit or less.
+  ROUNDOFF_DEVICE std::uint32_t pattern_of_one(DType dtype) {
+    return dtype == DType::fp16 ? 0x3C00U : dtype == DType::bf16 ? 0x3F80U : 0x3F800000U;
+  }
+
   // A matrix as it lies in memory: element (row, depth) at row * pitch + depth, or at
   // depth * pitch + row.
   struct MatrixSource {
@@ -132,7 +137,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     bool tf32 = false;
     bool depth_contiguous = true;
     bool aligned = false;   // every run of lanes that begins at a multiple of them
-    bool all_ones = false;  // no memory: every element is 1, dtype fp32
+    bool all_ones = false;  // no memory: every element is 1
     unsigned rows = 0, depth = 0;
     std::int64_t pitch = 0;
     std::int64_t stride = 0;  // elements from one matrix of a batch to the next
@@ -150,7 +155,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
         count = static_cast<int>(width - first < kLanes<C> ? width - first : kLanes<C>);
       if (all_ones) {
         ROUNDOFF_UNROLL
-        for (int i = 0; i < kLanes<C>; ++i) v[i] = i < count ? 0x3F800000U : 0U;
+        for (int i = 0; i < kLanes<C>; ++i) v[i] = i < count ? pattern_of_one(dtype) : 0U;
         return;
       }
       load_bits<C>(data, dtype, offset + static_cast<std::int64_t>(line) * pitch + first, count,

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
+
+#include "kernels/base/target.h"
 
 namespace roundoff {
 
@@ -23,6 +26,9 @@ struct LaunchConfig {
   std::size_t shared = 0;       // bytes of dynamic shared memory a block
   Dim cluster{};                // blocks a cluster; sm_90 and later where it is not 1
   Architecture needs = Architecture::any;
+  // Whose tensor cores add: v100, a100 or h100. Emulated; a GPU that adds otherwise is refused.
+  // Absent: the device's own.
+  std::optional<Accumulator> tensor_core{};
 };
 
 }  // namespace roundoff

@@ -57,7 +57,8 @@ inline void check_launch(cudaError_t status, const LaunchConfig& config, const c
 
 // Refuses what the current GPU cannot run.
 inline void check_architecture(const LaunchConfig& config) {
-  if (config.needs == Architecture::any && config.cluster.count() == 1) return;
+  if (config.needs == Architecture::any && config.cluster.count() == 1 && !config.tensor_core)
+    return;
   int device = 0;
   int major = 0;
   int minor = 0;
@@ -66,6 +67,16 @@ inline void check_architecture(const LaunchConfig& config) {
                "the GPU's architecture is unknown");
   check_launch(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), config,
                "the GPU's architecture is unknown");
+  if (config.tensor_core) {
+    // Blackwell's add as Hopper's do (docs/numerics.md).
+    const bool same = *config.tensor_core == Accumulator::a100   ? major == 8 && minor == 0
+                      : *config.tensor_core == Accumulator::h100 ? major == 9 || major == 10
+                                                                 : false;
+    ROUNDOFF_CHECK(same, config.name, "accumulator ", name(*config.tensor_core),
+                   " is asked for, this GPU is sm_", major, minor,
+                   " and adds otherwise; the devices cpu and sim model it");
+  }
+  if (config.needs == Architecture::any && config.cluster.count() == 1) return;
   const bool fits = config.needs == Architecture::sm_90a ? major == 9 && minor == 0 : major >= 9;
   ROUNDOFF_CHECK(fits, config.name, "is written for ",
                  config.needs == Architecture::sm_90a ? "sm_90a" : "clusters (sm_90 and later)",

@@ -209,6 +209,21 @@ void check_launch(const LaunchConfig& launch, const Config& config) {
                  ", this simulated device is sm_80; its body would be empty here");
 }
 
+TensorCoreModel model_of(const LaunchConfig& launch) {
+  switch (*launch.tensor_core) {
+    case Accumulator::fp32:
+      return TensorCoreModel::fp32;
+    case Accumulator::v100:
+      return TensorCoreModel::v100;
+    case Accumulator::a100:
+      return TensorCoreModel::a100;
+    case Accumulator::h100:
+      return TensorCoreModel::h100;
+    default:
+      fail(launch.name, "no tensor cores add in ", name(*launch.tensor_core));
+  }
+}
+
 }  // namespace
 
 Monitor& Emulator::monitor() {
@@ -247,6 +262,7 @@ void Emulator::run(const LaunchConfig& launch, bool checked, const std::function
   const std::function<void(unsigned)> work = [&](unsigned worker) {
     Cluster& cluster = *workers_->clusters[worker];
     cluster.config = config;
+    if (launch.tensor_core) cluster.config.tensor_core = model_of(launch);
     cluster.monitor = watcher;
     while (!stop.load(std::memory_order_relaxed)) {
       const std::size_t i = next.fetch_add(1, std::memory_order_relaxed);
