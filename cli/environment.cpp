@@ -11,8 +11,10 @@
 
 #include "cli/build_info.h"
 #include "cli/commit.h"
+#include "engine/context.h"
 #include "engine/io/file.h"
 #include "kernels/gemm/product.h"
+#include "kernels/simt/cuda_support.h"
 
 namespace roundoff::cli {
 
@@ -71,10 +73,13 @@ std::vector<DeviceStatus> device_status() {
   const MachineInfo m = machine_info();
   std::vector<DeviceStatus> all;
   all.push_back({"cpu", true, m.cpu});
-  all.push_back({"sim", false, "not in this build"});
-  all.push_back({"cuda", false,
-                 m.gpu_driver.empty() ? "this build has no CUDA, and no NVIDIA driver is loaded"
-                                      : "this build has no CUDA"});
+  const auto add = [&](const char* device_name, Device device, const std::string& detail) {
+    const std::string why = device_refusal(device);
+    all.push_back({device_name, why.empty(), why.empty() ? detail : why});
+  };
+  add("sim", Device::sim, "the CUDA kernels on the SIMT emulator");
+  const simt::CudaFacts gpu = simt::cuda_facts();
+  add("cuda", Device::cuda, concat(gpu.name, ", sm_", gpu.capability));
   return all;
 }
 

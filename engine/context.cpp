@@ -50,6 +50,28 @@ void Context::zero(const View& view) {
     std::memset(view.data, 0, bytes);
 }
 
+std::string device_refusal(Device device) {
+  [[maybe_unused]] constexpr const char* kNone = "this build has no kernels for it";
+  switch (device) {
+    case Device::cpu:
+      break;
+    case Device::sim:
+#if !defined(ROUNDOFF_HAS_SIM)
+      return kNone;
+#endif
+      break;
+    case Device::cuda: {
+      const std::string why = simt::refusal(Device::cuda);
+      if (!why.empty()) return why;
+#if !defined(ROUNDOFF_HAS_CUDA)
+      return kNone;
+#endif
+      break;
+    }
+  }
+  return {};
+}
+
 void detail::fail_without_kernels(const Context& context) {
   fail("device", context.device() == Device::sim ? "sim" : "cuda", " has no ",
        context.checked() ? "instrumented " : "", "kernels in this build");

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "engine/autocast.h"
 #include "engine/device.h"
@@ -119,6 +120,9 @@ class NoGrad {
  private:
   Scoped<bool> scope_;
 };
+
+// Why computations cannot run on a device, in this build and on this machine; empty where they can.
+std::string device_refusal(Device device);
 
 namespace detail {
 // Throws: the device has no kernels in this build.

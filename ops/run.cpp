@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <concepts>
 #include <optional>
 #include <system_error>
 
+#include "engine/optimizer.h"
+#include "engine/parameters.h"
 #include "kernels/base/convert.h"
+#include "kernels/step/device_step.h"
 #include "kernels/step/unscale.h"
 #include "ops/activation.h"
 #include "ops/arithmetic.h"
@@ -316,6 +320,19 @@ std::uint64_t gradient_number(std::string_view name) {
   return number;
 }
 
+// The optimizer's first pass over gradients of parameters that are never read.
+void inspect_on_device(Context& c, const std::vector<std::string>& names, const NamedTensors& in,
+                       const ClipParams& clip, StepStatus& status) {
+  ParameterArena arena;
+  for (const std::string& name : names) arena.add(name, in.find(name)->second.shape(), Init::zeros);
+  arena.allocate(c.allocator, {});
+  for (ParameterEntry& entry : arena.entries()) {
+    entry.tensor.leaf()->grad = in.find(entry.name)->second.detached();
+    entry.tensor.leaf()->has_grad = true;
+  }
+  Optimizer(c, arena, {.kind = OptimizerSettings::Kind::sgd}).inspect(clip, status);
+}
+
 OpResult run_unscale_clip(Context& c, const OpParameters& p, const NamedTensors& in) {
   const double scale = p.number("scale");
   const auto scale32 = static_cast<float>(scale);
@@ -334,8 +351,10 @@ OpResult run_unscale_clip(Context& c, const OpParameters& p, const NamedTensors&
   StepStatus status;
   set_scale(status, scale32);
   OpResult result;
+  if (c.device() != Device::cpu) inspect_on_device(c, names, in, clip, status);
   visit_target(c, [&](auto target) {
-    inspect_gradients(target, clip, gradients, status);
+    if constexpr (std::same_as<decltype(target), Ref>)
+      inspect_gradients(target, clip, gradients, status);
     for (std::size_t i = 0; i < names.size(); ++i) {
       Tensor g = Tensor::empty(c.allocator, gradients[i].shape, DType::fp32);
       unscale(target, status.inv_scale, gradients[i], g.view());

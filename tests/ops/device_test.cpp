@@ -1,12 +1,15 @@
 // Operations on a device, through the tape.
 #include <doctest/doctest.h>
 
+#include <limits>
+#include <string>
 #include <vector>
 
 #include "engine/cast.h"
 #include "engine/context.h"
 #include "kernels/simt/runtime_sim.h"
-#include "ops/arithmetic.h"
+#include "ops/cross_entropy.h"
+#include "ops/run.h"
 #include "ops/softmax.h"
 
 namespace roundoff {
@@ -74,6 +77,46 @@ TEST_CASE("forward and backward on sim allocate nothing and wait for nothing onc
   CHECK(done.allocations == 0);
   CHECK(done.releases == 0);
   CHECK(done.launches == 4);
+}
+
+TEST_CASE("unscale_clip on sim gives cpu's bits, norm, clip and verdict") {
+  for (const double last : {4.0, std::numeric_limits<double>::infinity()}) {
+    std::vector<OpResult> results;
+    Context cpu, sim(Device::sim);
+    for (Context* c : {&cpu, &sim}) {
+      const OpParameters parameters(op_signature("unscale_clip"),
+                                    {{"scale", "1024"}, {"max_norm", "1"}});
+      NamedTensors in;
+      in["g0"] = Tensor::from(c->allocator, std::vector<double>{3, 0, 0}, {3}, DType::fp16);
+      in["g1"] = Tensor::from(c->allocator, std::vector<double>{0, last}, {1, 2}, DType::fp32);
+      in["g10"] = Tensor::from(c->allocator, {}, {0}, DType::bf16);
+      results.push_back(run_op(*c, parameters, in));
+    }
+    CHECK(results[0].found_inf == (last != 4.0));
+    CHECK(results[0].found_inf == results[1].found_inf);
+    for (const auto& [name, tensor] : results[0].outputs) {
+      const std::vector<double> a = tensor.to_vector();
+      const std::vector<double> b = results[1].outputs.at(name).to_vector();
+      CHECK(a == b);
+    }
+  }
+}
+
+TEST_CASE("labels out of range on sim are told of when the host waits") {
+  Context sim(Device::sim);
+  const Tensor logits =
+      Tensor::from(sim.allocator, std::vector<double>{1, 2, 3, 4, 5, 6}, {2, 3}, DType::fp32);
+  const Tensor labels = Tensor::from(sim.allocator, std::vector<double>{0, 3}, {2}, DType::i64);
+  (void)cross_entropy(sim, logits, labels);
+  try {
+    sim.synchronize();
+    FAIL("nothing was thrown");
+  } catch (const DeviceDataError& e) {
+    CHECK(e.report().where == 1);
+    CHECK(e.report().value == 3);
+    CHECK(std::string(e.what()).find("[cross_entropy] row 1 has label 3, expected 0 to 2") == 0);
+  }
+  CHECK_NOTHROW(sim.synchronize());
 }
 
 }  // namespace roundoff
