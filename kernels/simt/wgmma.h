@@ -107,6 +107,27 @@ ROUNDOFF_DEVICE_NAMESPACE {
 #endif
   }
 
+  // fp16 operands and accumulators, for N a multiple of 16: d[i] holds elements 2i and 2i + 1 of
+  // the fp32 layout, the first in the low half.
+  template <int kN, Major kMajorA = Major::k, Major kMajorB = Major::k>
+  ROUNDOFF_DEVICE void wgmma_half(std::uint32_t(&d)[kN / 4], std::uint64_t a_descriptor,
+                                  std::uint64_t b_descriptor, bool accumulate, ROUNDOFF_SITE) {
+    static_assert(kN % 16 == 0 && kN >= 16 && kN <= 256);
+#if !defined(__CUDACC__)
+    simt::wgmma(d, {simt::Operand::fp16, kN, kMajorA == Major::mn, kMajorB == Major::mn, true},
+                a_descriptor, b_descriptor, accumulate, site);
+#elif ROUNDOFF_HOPPER
+#define ROUNDOFF_WGMMA_CASE(N, M, r0, r1, r2, r3, r4, r5, r6)       \
+  if constexpr (kN == N)                                            \
+    ROUNDOFF_WGMMA_SS_HALF(N, M, r0, r1, r2, ", %" #r3 ", %" #r4, , \
+                           "n"(static_cast<int>(kMajorA)), "n"(static_cast<int>(kMajorB)));
+    ROUNDOFF_WGMMA_EACH_HALF(ROUNDOFF_WGMMA_CASE)
+#undef ROUNDOFF_WGMMA_CASE
+#else
+    __trap();
+#endif
+  }
+
   // The four warps take part in each of these as a whole.
   ROUNDOFF_DEVICE void wgmma_fence(ROUNDOFF_SITE) {
 #if !defined(__CUDACC__)

@@ -71,6 +71,44 @@
 #define ROUNDOFF_WGMMA_D_248 ROUNDOFF_WGMMA_D_240, ROUNDOFF_WGMMA_4(120)
 #define ROUNDOFF_WGMMA_D_256 ROUNDOFF_WGMMA_D_248, ROUNDOFF_WGMMA_4(124)
 
+// Accumulators of fp16: N / 4 registers of two.
+#define ROUNDOFF_WGMMA_H4(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
+#define ROUNDOFF_WGMMA_H_8 ROUNDOFF_WGMMA_H4(0)
+#define ROUNDOFF_WGMMA_H_16 ROUNDOFF_WGMMA_H_8, ROUNDOFF_WGMMA_H4(4)
+#define ROUNDOFF_WGMMA_H_24 ROUNDOFF_WGMMA_H_16, ROUNDOFF_WGMMA_H4(8)
+#define ROUNDOFF_WGMMA_H_32 ROUNDOFF_WGMMA_H_24, ROUNDOFF_WGMMA_H4(12)
+#define ROUNDOFF_WGMMA_H_40 ROUNDOFF_WGMMA_H_32, ROUNDOFF_WGMMA_H4(16)
+#define ROUNDOFF_WGMMA_H_48 ROUNDOFF_WGMMA_H_40, ROUNDOFF_WGMMA_H4(20)
+#define ROUNDOFF_WGMMA_H_56 ROUNDOFF_WGMMA_H_48, ROUNDOFF_WGMMA_H4(24)
+#define ROUNDOFF_WGMMA_H_64 ROUNDOFF_WGMMA_H_56, ROUNDOFF_WGMMA_H4(28)
+#define ROUNDOFF_WGMMA_H_72 ROUNDOFF_WGMMA_H_64, ROUNDOFF_WGMMA_H4(32)
+#define ROUNDOFF_WGMMA_H_80 ROUNDOFF_WGMMA_H_72, ROUNDOFF_WGMMA_H4(36)
+#define ROUNDOFF_WGMMA_H_88 ROUNDOFF_WGMMA_H_80, ROUNDOFF_WGMMA_H4(40)
+#define ROUNDOFF_WGMMA_H_96 ROUNDOFF_WGMMA_H_88, ROUNDOFF_WGMMA_H4(44)
+#define ROUNDOFF_WGMMA_H_104 ROUNDOFF_WGMMA_H_96, ROUNDOFF_WGMMA_H4(48)
+#define ROUNDOFF_WGMMA_H_112 ROUNDOFF_WGMMA_H_104, ROUNDOFF_WGMMA_H4(52)
+#define ROUNDOFF_WGMMA_H_120 ROUNDOFF_WGMMA_H_112, ROUNDOFF_WGMMA_H4(56)
+#define ROUNDOFF_WGMMA_H_128 ROUNDOFF_WGMMA_H_120, ROUNDOFF_WGMMA_H4(60)
+
+// X(N, N / 2, the numbers of the seven operands after fp16 accumulators)
+#define ROUNDOFF_WGMMA_EACH_HALF(X)       \
+  X(16, 8, 4, 5, 6, 7, 8, 9, 10)          \
+  X(32, 16, 8, 9, 10, 11, 12, 13, 14)     \
+  X(48, 24, 12, 13, 14, 15, 16, 17, 18)   \
+  X(64, 32, 16, 17, 18, 19, 20, 21, 22)   \
+  X(80, 40, 20, 21, 22, 23, 24, 25, 26)   \
+  X(96, 48, 24, 25, 26, 27, 28, 29, 30)   \
+  X(112, 56, 28, 29, 30, 31, 32, 33, 34)  \
+  X(128, 64, 32, 33, 34, 35, 36, 37, 38)  \
+  X(144, 72, 36, 37, 38, 39, 40, 41, 42)  \
+  X(160, 80, 40, 41, 42, 43, 44, 45, 46)  \
+  X(176, 88, 44, 45, 46, 47, 48, 49, 50)  \
+  X(192, 96, 48, 49, 50, 51, 52, 53, 54)  \
+  X(208, 104, 52, 53, 54, 55, 56, 57, 58) \
+  X(224, 112, 56, 57, 58, 59, 60, 61, 62) \
+  X(240, 120, 60, 61, 62, 63, 64, 65, 66) \
+  X(256, 128, 64, 65, 66, 67, 68, 69, 70)
+
 // X(N, the numbers of the seven operands after the accumulators)
 #define ROUNDOFF_WGMMA_EACH(X)              \
   X(8, 4, 5, 6, 7, 8, 9, 10)                \
@@ -121,3 +159,10 @@
                : ROUNDOFF_WGMMA_D_##N                                                         \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_descriptor),               \
                  "r"(static_cast<int>(accumulate))__VA_ARGS__)
+// The same with fp16 accumulators; M is N / 2.
+#define ROUNDOFF_WGMMA_SS_HALF(N, M, a, b, p, flags, ...)                                     \
+  asm volatile(                                                                               \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %" #p ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N    \
+      "k16.f16.f16.f16 {" ROUNDOFF_WGMMA_TEXT_##M "}, %" #a ", %" #b ", p, 1, 1" flags ";\n}" \
+      : ROUNDOFF_WGMMA_H_##M                                                                  \
+      : "l"(a_descriptor), "l"(b_descriptor), "r"(static_cast<int>(accumulate))__VA_ARGS__)

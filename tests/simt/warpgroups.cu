@@ -38,6 +38,31 @@ ROUNDOFF_DEVICE_NAMESPACE {
     for (int i = 0; i < kN / 2; ++i) out[threadIdx.x * (kN / 2) + static_cast<unsigned>(i)] = d[i];
   }
 
+  template <int kN, Major kMajorA, Major kMajorB>
+  __global__ void __launch_bounds__(128)
+      wgmma_half_once(WgmmaCase c, const std::uint8_t* image, unsigned bytes, float* out) {
+    ROUNDOFF_DYNAMIC_SHARED(shared);
+    for (unsigned i = threadIdx.x; i < bytes; i += 128) shared[i] = image[i];
+    fence_proxy_async();
+    __syncthreads();
+    std::uint32_t d[kN / 4];
+    float* mine = out + threadIdx.x * (kN / 2);
+    ROUNDOFF_UNROLL
+    for (int i = 0; i < kN / 4; ++i)
+      d[i] = Half(mine[2 * i]).bits | static_cast<std::uint32_t>(Half(mine[2 * i + 1]).bits) << 16;
+    wgmma_fence();
+    wgmma_half<kN, kMajorA, kMajorB>(
+        d, wgmma_descriptor(shared + c.a, c.swizzle_a, c.leading_a, c.stride_a),
+        wgmma_descriptor(shared + c.b, c.swizzle_b, c.leading_b, c.stride_b), c.accumulate);
+    wgmma_commit();
+    wgmma_wait<0>();
+    ROUNDOFF_UNROLL
+    for (int i = 0; i < kN / 4; ++i) {
+      mine[2 * i] = static_cast<float>(Half::from_bits(static_cast<std::uint16_t>(d[i])));
+      mine[2 * i + 1] = static_cast<float>(Half::from_bits(static_cast<std::uint16_t>(d[i] >> 16)));
+    }
+  }
+
   constexpr int kBM = 128, kBN = 64, kBK = 64, kGemmStages = 3;
   constexpr unsigned kABytes = kBM * kBK * 2, kBBytes = kBN * kBK * 2;
 
@@ -244,6 +269,18 @@ ROUNDOFF_DEVICE_NAMESPACE {
 template <DeviceTarget T>
 void launch_wgmma(T target, const WgmmaCase& c, const std::uint8_t* image, unsigned bytes,
                   const std::uint32_t* a_registers, float* d) {
+  if (c.half) {
+    const LaunchConfig config{.name = "wgmma_half_once",
+                              .grid = {1},
+                              .block = {128},
+                              .shared = kImage,
+                              .needs = Architecture::sm_90a};
+    if (c.n == 16)
+      launch(target, config, wgmma_half_once<16, Major::mn, Major::k>, c, image, bytes, d);
+    if (c.n == 256)
+      launch(target, config, wgmma_half_once<256, Major::k, Major::mn>, c, image, bytes, d);
+    return;
+  }
   ROUNDOFF_CHECK(bytes <= kImage, "wgmma_once", "image of ", bytes, " bytes");
   const bool compiled = with_kernel(c, [&]<class E, int kN, Major kA, Major kB>() {
     wgmma_of<E, kN, kA, kB>(target, c, image, bytes, a_registers, d);

@@ -14,6 +14,7 @@ enum class WgmmaOperand : int { fp16, bf16, tf32 };
 struct WgmmaCase {
   WgmmaOperand operand = WgmmaOperand::bf16;
   int n = 64;
+  bool half = false;            // fp16 accumulators
   bool a_in_registers = false;  // a[4] a thread, from a_registers
   bool mn_major_a = false;
   bool mn_major_b = false;
@@ -22,7 +23,7 @@ struct WgmmaCase {
   unsigned a = 0, b = 0;  // places in the image
   unsigned leading_a = 16, stride_a = 1024, leading_b = 16, stride_b = 1024;
 };
-// d[thread * n / 2 + i] in place, for 128 threads.
+// d[thread * n / 2 + i] in place, for 128 threads; with fp16 accumulators as their values.
 template <DeviceTarget T>
 void launch_wgmma(T target, const WgmmaCase& c, const std::uint8_t* image, unsigned bytes,
                   const std::uint32_t* a_registers, float* d);

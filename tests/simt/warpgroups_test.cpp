@@ -209,6 +209,40 @@ TEST_CASE("wgmma: every swizzle, major order and source of A, by exact integer p
   }
 }
 
+TEST_CASE("wgmma with fp16 accumulators: exact integers, and H100's bits") {
+  std::mt19937 random(18);
+  for (const int n : {16, 256}) {
+    for (const bool integers : {true, false}) {
+      WgmmaCase c;
+      c.operand = WgmmaOperand::fp16;
+      c.half = true;
+      c.n = n;
+      c.mn_major_a = n == 16;
+      c.mn_major_b = n == 256;
+      Operands o = draw(c, random, integers);
+      for (float& v : o.c) v = static_cast<float>(Half(v));
+      std::vector<float> got;
+      with_arithmetic(
+          Accumulator::h100, [&](auto& device, auto target) { got = run(device, target, c, o); },
+          Architecture::sm_90a);
+      if (got.empty()) return;
+      const TensorCore core = tensor_core(Accumulator::h100, DType::fp16);
+      int differ = 0;
+      for (int i = 0; i < 64; ++i)
+        for (int j = 0; j < n; ++j) {
+          const auto at = static_cast<std::size_t>(i * n + j);
+          const float* a = o.a.data() + i * 16;
+          const float* b = o.b.data() + j * 16;
+          const float want =
+              integers ? std::inner_product(a, a + 16, b, o.c[at])
+                       : static_cast<float>(tensor_core_dot_half(core, a, b, 16, Half(o.c[at])));
+          if (got[at] != want) ++differ;
+        }
+      CHECK(differ == 0);
+    }
+  }
+}
+
 TEST_CASE("wgmma under every schedule") {
   std::mt19937 random(13);
   WgmmaCase c;

@@ -58,7 +58,8 @@ struct BulkStores {
 
 struct WgmmaAccumulator {
   int n = 0;
-  std::array<float*, 128> registers{};
+  bool half = false;
+  std::array<std::uint32_t*, 128> registers{};
   std::array<bool, 4> attached{};           // of each warp: in flight
   std::array<std::uint64_t, 4> last_use{};  // of each warp: one more than its last operation
   std::vector<float> value;                 // 64 x n

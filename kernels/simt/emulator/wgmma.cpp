@@ -16,11 +16,11 @@ namespace {
 
 constexpr int kRows = 64;
 constexpr unsigned kGroupWarps = 4;
-// A quiet NaN that no arithmetic yields.
-constexpr std::uint32_t kPoison = 0x7FFADBADU;
+// Quiet NaN that no arithmetic yields: one of fp32, two of fp16.
+constexpr std::uint32_t poison(bool half) { return half ? 0x7EAD7EADU : 0x7FFADBADU; }
 
 struct Argument {
-  float* d;
+  std::uint32_t* d;
   const std::uint32_t* a_registers;  // null: by descriptor
   WgmmaKind kind;
   std::uint64_t a, b;
@@ -50,24 +50,47 @@ Place place(Site site) {
   return {&block, slot.get(), &slot->warp[index], index};
 }
 
-// Where register i of a lane of warp w stands in 64 x n.
-float& element(WgmmaAccumulator& acc, unsigned thread, int i) {
+// Where element i of a thread stands in 64 x n. An fp32 register holds one, one of fp16 two.
+float& element(WgmmaAccumulator& acc, unsigned thread, unsigned i) {
   const unsigned lane = thread % kWarp;
-  const auto row = thread / kWarp * 16 + lane / 4 + 8 * (static_cast<unsigned>(i) >> 1 & 1U);
-  const auto column =
-      8 * (static_cast<unsigned>(i) >> 2) + lane % 4 * 2 + (static_cast<unsigned>(i) & 1U);
+  const unsigned row = thread / kWarp * 16 + lane / 4 + 8 * (i >> 1 & 1U);
+  const unsigned column = 8 * (i >> 2) + lane % 4 * 2 + (i & 1U);
   return acc.value[row * static_cast<unsigned>(acc.n) + column];
 }
+unsigned registers_of(int n, bool half) { return static_cast<unsigned>(n) / (half ? 4U : 2U); }
 
+// What register r of a thread holds of the accumulator, and the other way round.
+std::uint32_t register_bits(WgmmaAccumulator& acc, unsigned thread, unsigned r) {
+  if (!acc.half) return std::bit_cast<std::uint32_t>(element(acc, thread, r));
+  return Half(element(acc, thread, 2 * r)).bits |
+         static_cast<std::uint32_t>(Half(element(acc, thread, 2 * r + 1)).bits) << 16;
+}
+void take_register(WgmmaAccumulator& acc, unsigned thread, unsigned r, std::uint32_t bits) {
+  if (!acc.half) {
+    element(acc, thread, r) = std::bit_cast<float>(bits);
+    return;
+  }
+  const std::uint16_t halves[2] = {static_cast<std::uint16_t>(bits),
+                                   static_cast<std::uint16_t>(bits >> 16)};
+  widen(Operand::fp16, halves, 2, &element(acc, thread, 2 * r));  // two columns, side by side
+}
+
+// f(thread, r, the register's bits) for the warp's registers; what f leaves there goes back.
 template <class F>
 void each_register(WgmmaAccumulator& acc, unsigned warp, F&& f) {
   for (unsigned t = warp * kWarp; t < (warp + 1) * kWarp; ++t)
-    for (int i = 0; i < acc.n / 2; ++i) f(acc.registers[t][i], element(acc, t, i), t);
+    for (unsigned r = 0; r < registers_of(acc.n, acc.half); ++r) {
+      std::uint32_t bits = 0;
+      std::memcpy(&bits, acc.registers[t] + r, sizeof(bits));
+      const std::uint32_t before = bits;
+      f(t, r, bits);
+      if (bits != before) std::memcpy(acc.registers[t] + r, &bits, sizeof(bits));
+    }
 }
 
 void check_untouched(WgmmaAccumulator& acc, unsigned warp, Site site) {
-  each_register(acc, warp, [&](const float& own, const float&, unsigned thread) {
-    if (std::bit_cast<std::uint32_t>(own) != kPoison)
+  each_register(acc, warp, [&](unsigned thread, unsigned, const std::uint32_t& own) {
+    if (own != poison(acc.half))
       fault_at(site, "wgmma: lane ", thread % kWarp,
                " wrote to an accumulator's registers while a wgmma on it is in flight");
   });
@@ -77,39 +100,41 @@ void check_untouched(WgmmaAccumulator& acc, unsigned warp, Site site) {
 void attach(WgmmaAccumulator& acc, Collective& c, const Place& at, bool accumulate, Site site) {
   const std::shared_ptr<WgmmaAccumulator>* before = nullptr;
   for (const auto& other : at.warp->accumulators) {
-    const float* lane0 = static_cast<Argument*>(c.argument[0])->d;
+    const std::uint32_t* lane0 = static_cast<Argument*>(c.argument[0])->d;
     if (other.get() != &acc && other->registers[at.index * kWarp] == lane0) before = &other;
   }
   for (unsigned lane = 0; lane < kWarp; ++lane)
     acc.registers[at.index * kWarp + lane] = static_cast<Argument*>(c.argument[lane])->d;
   if (!at.warp->fenced) {
     // The accumulator of an earlier batch goes on without a fence if nobody touched it.
-    bool same = before != nullptr && (*before)->n == acc.n && accumulate;
+    bool same =
+        before != nullptr && (*before)->n == acc.n && (*before)->half == acc.half && accumulate;
     if (same)
-      for (unsigned t = at.index * kWarp; t < (at.index + 1) * kWarp; ++t)
-        for (int i = 0; i < acc.n / 2; ++i)
-          same = same && std::bit_cast<std::uint32_t>(acc.registers[t][i]) ==
-                             std::bit_cast<std::uint32_t>(element(**before, t, i));
+      each_register(acc, at.index, [&](unsigned t, unsigned r, const std::uint32_t& own) {
+        same = same && own == register_bits(**before, t, r);
+      });
     if (!same)
       fault_at(site, "wgmma.mma_async without a wgmma.fence since its registers were last used");
   }
   if (before != nullptr)
     at.warp->accumulators.erase(at.warp->accumulators.begin() +
                                 (before - at.warp->accumulators.data()));
-  each_register(acc, at.index, [](float& own, float& value, unsigned) {
-    value = own;
-    own = std::bit_cast<float>(kPoison);
+  each_register(acc, at.index, [&](unsigned t, unsigned r, std::uint32_t& own) {
+    take_register(acc, t, r, own);
+    own = poison(acc.half);
   });
   acc.attached[at.index] = true;
 }
 
 // The accumulator that the warp has in flight in those registers; null: none.
-std::shared_ptr<WgmmaAccumulator> in_flight(const Place& at, const float* lane0, int n, Site site) {
+std::shared_ptr<WgmmaAccumulator> in_flight(const Place& at, const std::uint32_t* lane0,
+                                            const WgmmaKind& kind, Site site) {
   for (const auto& acc : at.warp->accumulators) {
     if (!acc->attached[at.index]) continue;
-    const float* first = acc->registers[at.index * kWarp];
-    if (first == lane0 && acc->n == n) return acc;
-    if (lane0 < first + acc->n / 2 && first < lane0 + n / 2)
+    const std::uint32_t* first = acc->registers[at.index * kWarp];
+    if (first == lane0 && acc->n == kind.n && acc->half == kind.half) return acc;
+    if (lane0 < first + registers_of(acc->n, acc->half) &&
+        first < lane0 + registers_of(kind.n, kind.half))
       fault_at(site,
                "wgmma: the accumulator shares registers with one in flight that has another shape");
   }
@@ -195,8 +220,13 @@ void execute(Block& block, WgmmaOperation& op) {
   });
   std::vector<float>& c = op.accumulator->value;
   if (!op.accumulate) std::fill(c.begin(), c.end(), 0.0F);
-  multiply(block.cluster->config.tensor_core, op.kind.operand,
-           {a[0], 16, b.data(), n, c.data(), n, kRows, n, depth(op.kind)});
+  const TensorCoreModel model = block.cluster->config.tensor_core;
+  const ProductTile tile{a[0], 16, b.data(), n, c.data(), n, kRows, n, depth(op.kind)};
+  if (op.kind.half) {
+    multiply_half(model, tile);
+  } else {
+    multiply(model, op.kind.operand, tile);
+  }
   op.done = true;
   ++block.cluster->counters.wgmma;
 }
@@ -230,10 +260,11 @@ void issue(Collective& c, Site site) {
     op.a_in_registers = mine.a_registers != nullptr;
     op.accumulate = mine.accumulate;
     op.site = site;
-    op.accumulator = in_flight(at, mine.d, mine.kind.n, site);
+    op.accumulator = in_flight(at, mine.d, mine.kind, site);
     if (op.accumulator == nullptr) {
       op.accumulator = std::make_shared<WgmmaAccumulator>();
       op.accumulator->n = mine.kind.n;
+      op.accumulator->half = mine.kind.half;
       op.accumulator->value.resize(static_cast<std::size_t>(kRows * mine.kind.n));
     }
   }
@@ -242,7 +273,7 @@ void issue(Collective& c, Site site) {
       op.a_in_registers != (mine.a_registers != nullptr) || op.accumulate != mine.accumulate)
     fault_at(site, "wgmma: the warps of a warpgroup issue different instructions or operands");
   WgmmaAccumulator& acc = *op.accumulator;
-  const std::shared_ptr<WgmmaAccumulator> held = in_flight(at, mine.d, mine.kind.n, site);
+  const std::shared_ptr<WgmmaAccumulator> held = in_flight(at, mine.d, mine.kind, site);
   if (held != nullptr && held != op.accumulator)
     fault_at(site, "wgmma: the warps of a warpgroup use their accumulators in different orders");
   if (acc.attached[at.index]) {
@@ -279,10 +310,10 @@ void issue(Collective& c, Site site) {
   }
 }
 
-void start(float* d, const WgmmaKind& kind, const std::uint32_t* a_registers, std::uint64_t a,
+void start(void* d, const WgmmaKind& kind, const std::uint32_t* a_registers, std::uint64_t a,
            std::uint64_t b, bool accumulate, Site site) {
   need_sm_90("wgmma", site);
-  Argument mine{d, a_registers, kind, a, b, accumulate};
+  Argument mine{static_cast<std::uint32_t*>(d), a_registers, kind, a, b, accumulate};
   if (Collective* c = arrive(Meeting::wgmma, ~0U, &mine, site, true)) {
     issue(*c, site);
     release(c);
@@ -317,7 +348,9 @@ void wait_for_groups(unsigned pending, Site site) {
   for (const auto& acc : warp.accumulators) {
     if (!acc->attached[at.index] || acc->last_use[at.index] > end) continue;
     check_untouched(*acc, at.index, site);
-    each_register(*acc, at.index, [](float& own, float& value, unsigned) { own = value; });
+    each_register(*acc, at.index, [&](unsigned t, unsigned r, std::uint32_t& own) {
+      own = register_bits(*acc, t, r);
+    });
     acc->attached[at.index] = false;
     warp.fenced = false;
   }
@@ -329,10 +362,10 @@ void wait_for_groups(unsigned pending, Site site) {
 
 }  // namespace
 
-void wgmma(float* d, WgmmaKind kind, std::uint64_t a, std::uint64_t b, bool accumulate, Site site) {
+void wgmma(void* d, WgmmaKind kind, std::uint64_t a, std::uint64_t b, bool accumulate, Site site) {
   start(d, kind, nullptr, a, b, accumulate, site);
 }
-void wgmma(float* d, WgmmaKind kind, const std::uint32_t* a, std::uint64_t b, bool accumulate,
+void wgmma(void* d, WgmmaKind kind, const std::uint32_t* a, std::uint64_t b, bool accumulate,
            Site site) {
   start(d, kind, a, 0, b, accumulate, site);
 }

@@ -16,12 +16,14 @@ struct WgmmaKind {
   int n;
   bool transpose_a;  // MN-major in shared memory
   bool transpose_b;
+  bool half = false;  // fp16 accumulators, two in a register
   friend constexpr bool operator==(const WgmmaKind&, const WgmmaKind&) = default;
 };
 
-ROUNDOFF_SIMT_API void wgmma(float* d, WgmmaKind kind, std::uint64_t a, std::uint64_t b,
+// d: the registers of a thread.
+ROUNDOFF_SIMT_API void wgmma(void* d, WgmmaKind kind, std::uint64_t a, std::uint64_t b,
                              bool accumulate, Site site);
-ROUNDOFF_SIMT_API void wgmma(float* d, WgmmaKind kind, const std::uint32_t* a, std::uint64_t b,
+ROUNDOFF_SIMT_API void wgmma(void* d, WgmmaKind kind, const std::uint32_t* a, std::uint64_t b,
                              bool accumulate, Site site);
 ROUNDOFF_SIMT_API void wgmma_fence(Site site);
 ROUNDOFF_SIMT_API void wgmma_commit(Site site);
