@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "tests/kernels/sum_bound.h"
-#include "tests/simt_kernels/device_scratch.h"
+#include "tests/simt_kernels/sim_scratch.h"
 #include "verify/oracle/conv2d.h"
 
 using namespace roundoff;
@@ -49,15 +49,14 @@ SimDevice& shared_device() {
 // y on a device.
 std::vector<double> forward(const Conv2dParams& p, const Array& x, const Array& w,
                             const Array* bias, Array y, SimDevice& device = shared_device()) {
-  ScratchOnDevice scratch(device);
+  SimScratch scratch(device);
   const Resident in(device, x), weights(device, w);
   Resident out(device, y);
   if (bias != nullptr) {
     const Resident offsets(device, *bias);
-    conv2d_forward(device.target(), p, *in, *weights, *offsets, out.out(), scratch.scratch);
+    conv2d_forward(device.target(), p, *in, *weights, *offsets, out.out(), scratch);
   } else {
-    conv2d_forward(device.target(), p, *in, *weights, ConstView::absent(), out.out(),
-                   scratch.scratch);
+    conv2d_forward(device.target(), p, *in, *weights, ConstView::absent(), out.out(), scratch);
   }
   out.fetch();
   CHECK(y.guards_intact());
@@ -68,8 +67,8 @@ std::vector<double> forward(const Conv2dParams& p, const Array& x, const Array& 
 Results run_all(const Conv2dParams& p, const Array& x, const Array& w, const Array& bias,
                 const Array& dy, DType out, Write write = Write::overwrite,
                 SimDevice& device = shared_device(), std::int64_t offset = 0) {
-  ScratchOnDevice workspace(device);
-  Scratch& scratch = workspace.scratch;
+  SimScratch workspace(device);
+  Scratch& scratch = workspace;
   const auto output = [&](const Shape& shape) {
     return write == Write::overwrite ? Array(out, shape, offset)
                                      : Array(out, shape, ones(shape.numel()), offset);
@@ -79,7 +78,7 @@ Results run_all(const Conv2dParams& p, const Array& x, const Array& w, const Arr
   {
     const Resident in(device, x), weights(device, w), offsets(device, bias), grad(device, dy);
     Resident to_y(device, y), to_dx(device, dx), to_dw(device, dw), to_db(device, db);
-    const Sim sim = device.target();
+    const SimTarget sim = device.target();
     const ConstView b = bias.size() == 0 ? ConstView::absent() : *offsets;
     conv2d_forward(sim, p, *in, *weights, b, to_y.out(write), scratch);
     conv2d_grad_input(sim, p, *grad, *weights, to_dx.out(write), scratch);
@@ -378,7 +377,7 @@ TEST_CASE(
 
 TEST_CASE("conv2d on a device refuses views that do not fit, and skips what is not wanted") {
   SimDevice device;
-  const Sim sim = device.target();
+  const SimTarget sim = device.target();
   Scratch scratch;
   const Array x(DType::fp32, {1, 4, 4, 2}, ones(32)), w(DType::fp32, {3, 3, 3, 2}, ones(54)),
       dy(DType::fp32, {1, 2, 2, 3}, ones(12)), bias(DType::fp32, {2}, ones(2)),

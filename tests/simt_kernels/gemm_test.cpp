@@ -8,7 +8,7 @@
 
 #include "kernels/gemm/column_sums.h"
 #include "tests/kernels/sum_bound.h"
-#include "tests/simt_kernels/device_scratch.h"
+#include "tests/simt_kernels/sim_scratch.h"
 #include "verify/bound/linear.h"
 #include "verify/oracle/matmul.h"
 
@@ -30,16 +30,15 @@ std::vector<double> iota(std::int64_t n) {
 // y after the device's gemm.
 Array device_gemm(SimDevice& device, const GemmParams& p, const Array& a, const Array& b, Array y,
                   const Array* c = nullptr, Write write = Write::overwrite) {
-  ScratchOnDevice scratch(device);
+  SimScratch scratch(device);
   {
     const Resident left(device, a), right(device, b);
     Resident result(device, y);
     if (c != nullptr) {
       const Resident addend(device, *c);
-      gemm(device.target(), p, *left, *right, *addend, result.out(write), scratch.scratch);
+      gemm(device.target(), p, *left, *right, *addend, result.out(write), scratch);
     } else {
-      gemm(device.target(), p, *left, *right, ConstView::absent(), result.out(write),
-           scratch.scratch);
+      gemm(device.target(), p, *left, *right, ConstView::absent(), result.out(write), scratch);
     }
     result.fetch();
   }
@@ -302,12 +301,12 @@ TEST_CASE("gemm on a device: C may be the output itself") {
     for (const Accumulator accumulator : {Accumulator::fp32, Accumulator::fp16}) {
       for (const double alpha : {1.0, 0.5}) {
         Array y(dtype, {2, 2}, std::vector<double>{10, 20, 30, 40});
-        ScratchOnDevice scratch(device);
+        SimScratch scratch(device);
         const Resident left(device, a);
         Resident result(device, y);
         gemm(device.target(),
              {.m = 2, .n = 2, .k = 2, .alpha = alpha, .beta = 2, .accumulator = accumulator}, *left,
-             *left, *result, result.out(), scratch.scratch);
+             *left, *result, result.out(), scratch);
         result.fetch();
         CHECK(y.values() == std::vector<double>{20 + 7 * alpha, 40 + 10 * alpha, 60 + 15 * alpha,
                                                 80 + 22 * alpha});
@@ -496,13 +495,12 @@ TEST_CASE("column sums on a device: types, sizes, scale, accumulation") {
           const std::vector<double> held = normal(columns, out, random);
           Array y(out, {columns}, held);
           SimDevice device(static_cast<std::uint64_t>(rows + columns) % kSchedules);
-          ScratchOnDevice scratch(device);
+          SimScratch scratch(device);
           const Array values(dtype, {rows, columns}, x);
           const Resident in(device, values);
           Resident result(device, y);
           column_sums(device.target(), {.rows = rows, .columns = columns, .scale = -0.5}, *in,
-                      result.out(accumulate ? Write::accumulate : Write::overwrite),
-                      scratch.scratch);
+                      result.out(accumulate ? Write::accumulate : Write::overwrite), scratch);
           result.fetch();
           std::vector<double> want(oracle::at(columns)), sums(oracle::at(columns));
           for (std::size_t i = 0; i < x.size(); ++i) {

@@ -9,7 +9,7 @@
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/gemm/column_sums.h"
 #include "kernels/gemm/gemm.h"
-#include "tests/simt_kernels/device_scratch.h"
+#include "tests/simt_kernels/sim_scratch.h"
 
 using namespace roundoff;
 using namespace roundoff::test;
@@ -98,10 +98,10 @@ TEST_CASE("gemm in modelled arithmetic on a device has the reference's bits") {
       gemm(Ref{}, p, *a, *b, *c, want.out(write), scratch);
 
       SimDevice device(static_cast<std::uint64_t>(trial++) % kSchedules);
-      ScratchOnDevice workspace(device);
+      SimScratch workspace(device);
       const Resident left(device, a), right(device, b), addend(device, c);
       Resident result(device, got);
-      gemm(device.target(), p, *left, *right, *addend, result.out(write), workspace.scratch);
+      gemm(device.target(), p, *left, *right, *addend, result.out(write), workspace);
       result.fetch();
       CHECK(same_bits(got, want));
     }
@@ -142,10 +142,10 @@ TEST_CASE("column sums in modelled arithmetic on a device have the reference's b
       Scratch scratch;
       column_sums(Ref{}, p, *x, want.out(Write::accumulate), scratch);
       SimDevice device;
-      ScratchOnDevice workspace(device);
+      SimScratch workspace(device);
       const Resident in(device, x);
       Resident result(device, got);
-      column_sums(device.target(), p, *in, result.out(Write::accumulate), workspace.scratch);
+      column_sums(device.target(), p, *in, result.out(Write::accumulate), workspace);
       result.fetch();
       CHECK(same_bits(got, want));
     }
@@ -189,14 +189,14 @@ TEST_CASE("conv2d in modelled arithmetic on a device has the reference's bits") 
       conv2d_grad_weight(Ref{}, p, *in, *grad_b, dw1.out(write), scratch);
 
       SimDevice device(static_cast<std::uint64_t>(trial++) % kSchedules);
-      ScratchOnDevice workspace(device);
-      const Sim sim = device.target();
+      SimScratch workspace(device);
+      const SimTarget sim = device.target();
       const Resident rx(device, in), rw(device, weights), rb(device, grad_b), ra(device, grad_a),
           offsets(device, bias);
       Resident to_y(device, y2), to_dx(device, dx2), to_dw(device, dw2);
-      conv2d_forward(sim, p, *rx, *rw, *offsets, to_y.out(write), workspace.scratch);
-      conv2d_grad_input(sim, p, *ra, *rw, to_dx.out(write), workspace.scratch);
-      conv2d_grad_weight(sim, p, *rx, *rb, to_dw.out(write), workspace.scratch);
+      conv2d_forward(sim, p, *rx, *rw, *offsets, to_y.out(write), workspace);
+      conv2d_grad_input(sim, p, *ra, *rw, to_dx.out(write), workspace);
+      conv2d_grad_weight(sim, p, *rx, *rb, to_dw.out(write), workspace);
       for (Resident* r : {&to_y, &to_dx, &to_dw}) r->fetch();
       CHECK(same_bits(y2, y1));
       CHECK(same_bits(dx2, dx1));

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "kernels/base/format.h"
-#include "tests/simt_kernels/device_scratch.h"
+#include "tests/simt_kernels/sim_scratch.h"
 #include "verify/bound/reduce.h"
 #include "verify/compare.h"
 
@@ -36,8 +36,8 @@ Pooled on_reference(const Pool2dParams& p, Accumulator accumulator, const Array&
 
 Pooled on_device(SimDevice& device, const Pool2dParams& p, Accumulator accumulator, const Array& x,
                  const Array& dy, Pooled to, Write write, Write write_dx) {
-  ScratchOnDevice workspace(device);
-  Scratch& scratch = workspace.scratch;
+  SimScratch workspace(device);
+  Scratch& scratch = workspace;
   const Resident in(device, x), grad(device, dy);
   Resident max(device, to.max), argmax(device, to.argmax), mean(device, to.mean),
       dmax(device, to.dmax), dmean(device, to.dmean);
