@@ -125,7 +125,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
   }
 
   template <class T, class Shape>
-  __global__ void __launch_bounds__(Shape::block)
+  __global__ void __launch_bounds__(Shape::block, sizeof(T) == 8 ? 1 : Shape::blocks)
       cross_entropy_rows(const T* __restrict__ x, Problem p, ForwardOut out) {
     using A = ArithmeticOf<T>;
     constexpr int kPack = Shape::template pack<T>;
@@ -138,7 +138,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     const std::int64_t label = row < p.rows ? p.label(row, rank == 0) : -1;
     const std::int64_t at = label >= 0 ? row * p.classes : 0;
     const RowMap<Shape::threads, kPacks, kPack> map(label >= 0 ? static_cast<int>(p.classes) : 0,
-                                                    rank, pack_head<kPack>(x + at));
+                                                    rank);
     RowValues<A, kPacks, kPack> v;
     map.load(x + at, -kInfinity<A>, v);
     A max = -kInfinity<A>;
@@ -172,13 +172,12 @@ ROUNDOFF_DEVICE_NAMESPACE {
     const std::int64_t n = label >= 0 ? p.classes : 0;
     const auto thread = static_cast<std::int64_t>(threadIdx.x);
     x += row * p.classes;
-    const int head = pack_head<kPack>(x);
     ExponentialSum<A> s = no_exponentials<A>();
-    for_each_pack<kPack>(
-        n, head, thread, 256,
+    reduce::walk_row<256, kPack>(
+        n, static_cast<int>(threadIdx.x),
         [&](std::int64_t i) {
           A v[kPack];
-          load_pack(x + i, v);
+          load_values(x + i, v);
           add_exponentials(s, v);
         },
         [&](std::int64_t i) {

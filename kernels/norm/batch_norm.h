@@ -58,4 +58,28 @@ void batch_norm_backward_eval(Ref, const BatchNormParams& params, const ConstVie
                               const ConstView& running_var, const ConstView& dy, const Out& dx,
                               const Out& dgamma, const Out& dbeta, Scratch& scratch);
 
+// The same on devices (batch_norm.cu).
+template <DeviceTarget T>
+void batch_norm_forward_training(T device, const BatchNormParams& params, const ConstView& x,
+                                 const ConstView& gamma, const ConstView& beta,
+                                 const ConstView& running_mean, const ConstView& running_var,
+                                 const Out& y, const Out& mean, const Out& rstd,
+                                 const Out& running_mean_next, const Out& running_var_next,
+                                 Scratch& scratch);
+template <DeviceTarget T>
+void batch_norm_forward_eval(T device, const BatchNormParams& params, const ConstView& x,
+                             const ConstView& gamma, const ConstView& beta,
+                             const ConstView& running_mean, const ConstView& running_var,
+                             const Out& y, Scratch& scratch);
+template <DeviceTarget T>
+void batch_norm_backward_training(T device, const BatchNormParams& params, const ConstView& x,
+                                  const ConstView& gamma, const ConstView& mean,
+                                  const ConstView& rstd, const ConstView& dy, const Out& dx,
+                                  const Out& dgamma, const Out& dbeta, Scratch& scratch);
+template <DeviceTarget T>
+void batch_norm_backward_eval(T device, const BatchNormParams& params, const ConstView& x,
+                              const ConstView& gamma, const ConstView& running_mean,
+                              const ConstView& running_var, const ConstView& dy, const Out& dx,
+                              const Out& dgamma, const Out& dbeta, Scratch& scratch);
+
 }  // namespace roundoff

@@ -43,4 +43,15 @@ void layer_norm_backward(Ref, const LayerNormParams& params, const ConstView& x,
                          const ConstView& dy, const Out& dx, const Out& dgamma, const Out& dbeta,
                          Scratch& scratch);
 
+// The same on devices (layer_norm.cu); in_order gives the reference's bits.
+template <DeviceTarget T>
+void layer_norm_forward(T device, const LayerNormParams& params, const ConstView& x,
+                        const ConstView& gamma, const ConstView& beta, const Out& y,
+                        const Out& mean, const Out& rstd, Scratch& scratch);
+template <DeviceTarget T>
+void layer_norm_backward(T device, const LayerNormParams& params, const ConstView& x,
+                         const ConstView& gamma, const ConstView& mean, const ConstView& rstd,
+                         const ConstView& dy, const Out& dx, const Out& dgamma, const Out& dbeta,
+                         Scratch& scratch);
+
 }  // namespace roundoff

@@ -1,15 +1,15 @@
-// A row that a group of threads holds in registers: loaded once, in 16-byte accesses where the row
-// allows it, and at the place where it lies.
+// A row that a group of threads holds in registers, and threads that walk along a line together.
 //
-// With packs: elements before the first aligned place and behind the last whole pack (at most 14)
-// go to the first threads, one each; pack p is at thread p % kThreads. One by one: element i is at
-// thread i % kThreads. Either way neighbours read neighbours.
+// Which thread has which element depends on the row's length alone, not on where it lies, so that a
+// row's sums have the same bits wherever it stands in a batch. Lengths that are whole packs of 16
+// bytes: pack p is at thread p % kThreads, in one access where the row is aligned. Other lengths:
+// element i is at thread i % kThreads. Either way neighbours read neighbours.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/reduce/block.cuh"
-#include "kernels/simt/convert.cuh"
+#include "kernels/simt/operand.cuh"
 
 namespace roundoff {
 
@@ -19,7 +19,6 @@ ROUNDOFF_DEVICE_NAMESPACE {
   template <class A, int kPacks, int kPack>
   struct RowValues {
     A at[kPacks][kPack];
-    A extra;
 
     // f(value) for every register, those without an element too.
     template <class F>
@@ -29,7 +28,6 @@ ROUNDOFF_DEVICE_NAMESPACE {
         ROUNDOFF_UNROLL
         for (int j = 0; j < kPack; ++j) f(at[k][j]);
       }
-      if constexpr (kPack > 1) f(extra);
     }
     // f(value, other's value)
     template <class F>
@@ -39,105 +37,90 @@ ROUNDOFF_DEVICE_NAMESPACE {
         ROUNDOFF_UNROLL
         for (int j = 0; j < kPack; ++j) f(at[k][j], other.at[k][j]);
       }
-      if constexpr (kPack > 1) f(extra, other.extra);
     }
   };
 
-  // n <= kThreads kPacks kPack; head: of pack_head(), kNoPacks for one by one.
+  // n <= kThreads kPacks kPack.
   template <int kThreads, int kPacks, int kPack>
   struct RowMap {
-    static_assert(kThreads >= 16 || kPack == 1, "a thread for every element outside packs");
     int n;
     int thread;
-    int head;
-    int packs;
+    bool packed;
 
-    ROUNDOFF_DEVICE RowMap(int length, int rank, int first)
-        : n(length), thread(rank), head(kPack == 1 ? kNoPacks : first), packs(0) {
-      if (head > n) head = kNoPacks;
-      if (head >= 0) packs = (n - head) / kPack;
-    }
+    ROUNDOFF_DEVICE RowMap(int length, int rank)
+        : n(length), thread(rank), packed(kPack > 1 && length % kPack == 0) {}
 
-    // Index of the element in RowValues::extra, or -1.
-    ROUNDOFF_DEVICE int extra() const {
-      if (thread < head) return thread;
-      const int i = packs * kPack + thread;
-      return i < n ? i : -1;
+    ROUNDOFF_DEVICE int index(int k, int j) const {
+      return packed ? (k * kThreads + thread) * kPack + j : (k * kPack + j) * kThreads + thread;
     }
 
     template <class T, class A>
     ROUNDOFF_DEVICE void load(const T* row, A otherwise, RowValues<A, kPacks, kPack>& v) const {
-      v.extra = otherwise;
-      if (head >= 0) {
+      if (packed && is_aligned(row)) {
         ROUNDOFF_UNROLL
         for (int k = 0; k < kPacks; ++k) {
-          const int p = k * kThreads + thread;
-          if (p < packs) {
-            load_pack(row + head + p * kPack, v.at[k]);
+          if (index(k, 0) < n) {
+            load_pack(row + index(k, 0), v.at[k]);
           } else {
             ROUNDOFF_UNROLL
             for (int j = 0; j < kPack; ++j) v.at[k][j] = otherwise;
           }
         }
-        if (const int i = extra(); i >= 0) v.extra = widen_value<A>(row[i]);
-      } else {
+        return;
+      }
+      ROUNDOFF_UNROLL
+      for (int k = 0; k < kPacks; ++k) {
         ROUNDOFF_UNROLL
-        for (int k = 0; k < kPacks; ++k) {
-          ROUNDOFF_UNROLL
-          for (int j = 0; j < kPack; ++j) {
-            const int i = (k * kPack + j) * kThreads + thread;
-            v.at[k][j] = i < n ? widen_value<A>(row[i]) : otherwise;
-          }
+        for (int j = 0; j < kPack; ++j) {
+          const int i = index(k, j);
+          v.at[k][j] = i < n ? widen_value<A>(row[i]) : otherwise;
         }
       }
     }
 
     template <class T, class A>
     ROUNDOFF_DEVICE void store(T* row, const RowValues<A, kPacks, kPack>& v) const {
-      if (head >= 0) {
+      if (packed && is_aligned(row)) {
         ROUNDOFF_UNROLL
-        for (int k = 0; k < kPacks; ++k) {
-          const int p = k * kThreads + thread;
-          if (p < packs) store_pack(row + head + p * kPack, v.at[k]);
-        }
-        if (const int i = extra(); i >= 0) row[i] = narrow_value<T>(v.extra);
-      } else {
+        for (int k = 0; k < kPacks; ++k)
+          if (index(k, 0) < n) store_pack(row + index(k, 0), v.at[k]);
+        return;
+      }
+      ROUNDOFF_UNROLL
+      for (int k = 0; k < kPacks; ++k) {
         ROUNDOFF_UNROLL
-        for (int k = 0; k < kPacks; ++k) {
-          ROUNDOFF_UNROLL
-          for (int j = 0; j < kPack; ++j) {
-            const int i = (k * kPack + j) * kThreads + thread;
-            if (i < n) row[i] = narrow_value<T>(v.at[k][j]);
-          }
-        }
+        for (int j = 0; j < kPack; ++j)
+          if (const int i = index(k, j); i < n) row[i] = narrow_value<T>(v.at[k][j]);
       }
     }
 
-    // f(value, index) for every element.
+    // f(value, other's value) for every element.
     template <class A, class F>
-    ROUNDOFF_DEVICE void each(RowValues<A, kPacks, kPack>& v, F f) const {
-      if (head >= 0) {
+    ROUNDOFF_DEVICE void each(RowValues<A, kPacks, kPack>& v, RowValues<A, kPacks, kPack>& other,
+                              F f) const {
+      ROUNDOFF_UNROLL
+      for (int k = 0; k < kPacks; ++k) {
         ROUNDOFF_UNROLL
-        for (int k = 0; k < kPacks; ++k) {
-          const int p = k * kThreads + thread;
-          if (p < packs) {
-            ROUNDOFF_UNROLL
-            for (int j = 0; j < kPack; ++j) f(v.at[k][j], head + p * kPack + j);
-          }
-        }
-        if (const int i = extra(); i >= 0) f(v.extra, i);
-      } else {
-        ROUNDOFF_UNROLL
-        for (int k = 0; k < kPacks; ++k) {
-          ROUNDOFF_UNROLL
-          for (int j = 0; j < kPack; ++j) {
-            const int i = (k * kPack + j) * kThreads + thread;
-            if (i < n) f(v.at[k][j], i);
-          }
-        }
+        for (int j = 0; j < kPack; ++j)
+          if (index(k, j) < n) f(v.at[k][j], other.at[k][j]);
       }
     }
+    template <class A, class F>
+    ROUNDOFF_DEVICE void each(RowValues<A, kPacks, kPack>& v, F f) const {
+      each(v, v, [&](A& value, A&) { f(value); });
+    }
   };
+
+  // A row of any length, `kThreads` threads: pack(i) for whole packs where n is a multiple of one,
+  // else single(i) for each element; as in RowMap, so that sums do not depend on the row's place.
+  template <int kThreads, int kPack, class Pack, class Single>
+  ROUNDOFF_DEVICE void walk_row(std::int64_t n, int rank, Pack pack, Single single) {
+    if (n % kPack == 0) {
+      for (std::int64_t i = rank * kPack; i < n; i += kThreads * kPack) pack(i);
+    } else {
+      for (std::int64_t i = rank; i < n; i += kThreads) single(i);
+    }
+  }
 
   // Threads and values a thread of a resident row of T, by its length.
   template <int kThreadsARow, int kValues>
@@ -145,6 +128,8 @@ ROUNDOFF_DEVICE_NAMESPACE {
     static constexpr int threads = kThreadsARow;
     static constexpr int block = kThreadsARow > 128 ? kThreadsARow : 128;
     static constexpr int rows = block / kThreadsARow;
+    // So many blocks a multiprocessor leave a thread 128 registers; fp64 takes more.
+    static constexpr int blocks = 512 / block;
     template <class T>
     static constexpr int pack = kValues < 8 ? 1 : 16 / static_cast<int>(sizeof(T));
     template <class T>

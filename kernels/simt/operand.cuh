@@ -97,6 +97,23 @@ ROUNDOFF_DEVICE_NAMESPACE {
     }
   };
 
+  ROUNDOFF_DEVICE bool is_aligned(const void* p) {
+    return reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
+  }
+  // A pack from a place that may not be aligned.
+  template <class T, class A, int kCount>
+  ROUNDOFF_DEVICE void load_values(const T* p, A(&v)[kCount]) {
+    if (is_aligned(p)) return load_pack(p, v);
+    ROUNDOFF_UNROLL
+    for (int j = 0; j < kCount; ++j) v[j] = widen_value<A>(p[j]);
+  }
+  template <class T, class A, int kCount>
+  ROUNDOFF_DEVICE void store_values(T * p, const A(&v)[kCount]) {
+    if (is_aligned(p)) return store_pack(p, v);
+    ROUNDOFF_UNROLL
+    for (int j = 0; j < kCount; ++j) p[j] = narrow_value<T>(v[j]);
+  }
+
   // Elements of a 16-byte pack.
   template <class T>
   inline constexpr int kPackOf = static_cast<int>(16 / sizeof(T));

@@ -35,7 +35,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
   }
 
   template <class T, class Shape>
-  __global__ void __launch_bounds__(Shape::block)
+  __global__ void __launch_bounds__(Shape::block, sizeof(T) == 8 ? 1 : Shape::blocks)
       softmax_rows(const T* __restrict__ x, T* __restrict__ y, std::int64_t rows, int n, bool log) {
     using A = ArithmeticOf<T>;
     constexpr int kPack = Shape::template pack<T>;
@@ -45,8 +45,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     const std::int64_t row = own_row<Shape>();
     const std::int64_t at = row < rows ? row * n : 0;
     const RowMap<Shape::threads, kPacks, kPack> map(row < rows ? n : 0,
-                                                    static_cast<int>(threadIdx.x) % Shape::threads,
-                                                    pack_head<kPack>(x + at, y + at));
+                                                    static_cast<int>(threadIdx.x) % Shape::threads);
     RowValues<A, kPacks, kPack> v;
     map.load(x + at, -kInfinity<A>, v);
     A max = -kInfinity<A>;
@@ -72,7 +71,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
   }
 
   template <class T, class Shape>
-  __global__ void __launch_bounds__(Shape::block)
+  __global__ void __launch_bounds__(Shape::block, Shape::blocks / 2)
       softmax_rows_backward(const T* __restrict__ y, const T* __restrict__ dy, T* dx,
                             std::int64_t rows, int n, bool log) {
     using A = ArithmeticOf<T>;
@@ -83,8 +82,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     const std::int64_t row = own_row<Shape>();
     const std::int64_t at = row < rows ? row * n : 0;
     const RowMap<Shape::threads, kPacks, kPack> map(row < rows ? n : 0,
-                                                    static_cast<int>(threadIdx.x) % Shape::threads,
-                                                    pack_head<kPack>(y + at, dy + at, dx + at));
+                                                    static_cast<int>(threadIdx.x) % Shape::threads);
     RowValues<A, kPacks, kPack> v;
     RowValues<A, kPacks, kPack> g;
     map.load(y + at, A(0), v);
@@ -113,13 +111,12 @@ ROUNDOFF_DEVICE_NAMESPACE {
     x += static_cast<std::int64_t>(blockIdx.x) * n;
     y += static_cast<std::int64_t>(blockIdx.x) * n;
     const auto thread = static_cast<std::int64_t>(threadIdx.x);
-    const int head = pack_head<kPack>(x, y);
     ExponentialSum<A> s = no_exponentials<A>();
-    for_each_pack<kPack>(
-        n, head, thread, 256,
+    reduce::walk_row<256, kPack>(
+        n, static_cast<int>(threadIdx.x),
         [&](std::int64_t i) {
           A v[kPack];
-          load_pack(x + i, v);
+          load_values(x + i, v);
           add_exponentials(s, v);
         },
         [&](std::int64_t i) {
@@ -130,7 +127,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     const A max = s.at[0];
     const A factor = log ? logarithm(s.at[1]) : A(1) / s.at[1];
     for_each_pack<kPack>(
-        n, head, thread, 256,
+        n, pack_head<kPack>(x, y), thread, 256,
         [&](std::int64_t i) {
           A v[kPack];
           load_pack(x + i, v);
@@ -156,15 +153,14 @@ ROUNDOFF_DEVICE_NAMESPACE {
     dy += at;
     dx += at;
     const auto thread = static_cast<std::int64_t>(threadIdx.x);
-    const int head = pack_head<kPack>(y, dy, dx);
     A sum = A(0);
-    for_each_pack<kPack>(
-        n, head, thread, 256,
+    reduce::walk_row<256, kPack>(
+        n, static_cast<int>(threadIdx.x),
         [&](std::int64_t i) {
           A v[kPack];
           A g[kPack];
-          load_pack(y + i, v);
-          load_pack(dy + i, g);
+          load_values(y + i, v);
+          load_values(dy + i, g);
           ROUNDOFF_UNROLL
           for (int j = 0; j < kPack; ++j) sum += log ? g[j] : g[j] * v[j];
         },
@@ -175,7 +171,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     sum = reduce::row<256>(sum, Sum{}, shared);
     const auto gradient = [&](A v, A g) { return log ? g - exponential(v) * sum : v * (g - sum); };
     for_each_pack<kPack>(
-        n, head, thread, 256,
+        n, pack_head<kPack>(y, dy, dx), thread, 256,
         [&](std::int64_t i) {
           A v[kPack];
           A g[kPack];
