@@ -268,6 +268,18 @@ ROUNDOFF_DEVICE_NAMESPACE {
 #endif
   }
 
+  // The same for device memory that this thread wrote and a later copy of the asynchronous proxy
+  // reads.
+  ROUNDOFF_DEVICE void fence_proxy_async_global(ROUNDOFF_SITE) {
+#if !defined(__CUDACC__)
+    simt::fence_proxy_async(site);
+#elif ROUNDOFF_HOPPER
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+#else
+    __trap();
+#endif
+  }
+
   // A hint.
   ROUNDOFF_DEVICE void tma_prefetch(const TensorMap* map, ROUNDOFF_SITE) {
 #if !defined(__CUDACC__)

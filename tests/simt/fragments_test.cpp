@@ -210,6 +210,31 @@ TEST_CASE("ldmatrix and stmatrix: rows, lanes and transposition, under every sch
   });
 }
 
+TEST_CASE("a GEMM by cp.async, ldmatrix and mma.sync is exact on integers, under every schedule") {
+  std::mt19937 random(8);
+  const auto draw_matrix = [&](int n) {
+    std::vector<std::uint16_t> x(static_cast<std::size_t>(n));
+    for (auto& v : x) v = BFloat16(static_cast<float>(static_cast<int>(random() % 9) - 4)).bits;
+    return x;
+  };
+  constexpr int kM = 128, kN = 64, kK = 80;
+  const std::vector<std::uint16_t> a = draw_matrix(kM * kK), b = draw_matrix(kN * kK);
+  std::vector<float> want;
+  for (int i = 0; i < kM; ++i)
+    for (int j = 0; j < kN; ++j) {
+      float sum = 0;
+      for (int l = 0; l < kK; ++l)
+        sum += static_cast<float>(BFloat16::from_bits(a[static_cast<std::size_t>(i * kK + l)])) *
+               static_cast<float>(BFloat16::from_bits(b[static_cast<std::size_t>(j * kK + l)]));
+      want.push_back(sum);
+    }
+  under_schedules([&](auto& device, auto target) {
+    float* c = device.upload(std::vector<float>(want.size(), NAN));
+    launch_mma_gemm(target, kM, kN, kK, device.upload(a), device.upload(b), c);
+    CHECK(device.download(c, want.size()) == want);
+  });
+}
+
 TEST_CASE("cp.async lands by its wait, zero-fills, and not before it has to") {
   under_schedules([](auto& device, auto target) {
     for (const unsigned n : {0U, 1U, 3U, 128U, 255U, 256U}) {

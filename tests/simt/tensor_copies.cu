@@ -169,6 +169,23 @@ ROUNDOFF_DEVICE_NAMESPACE {
     if (worker == 0) tma_store_wait<0>();
   }
 
+  __global__ void write_then_load(const __grid_constant__ TensorMap map, float* x, float* out) {
+    ROUNDOFF_DYNAMIC_SHARED(shared);
+    ROUNDOFF_SHARED(Mbarrier, done, [1]);
+    if (threadIdx.x == 0) {
+      mbarrier_init(done, 1);
+      fence_mbarrier_init();
+      for (int i = 0; i < 64; ++i) x[i] = static_cast<float>(i);
+      fence_proxy_async_global();
+      mbarrier_arrive_expect_tx(done, 256);
+      tma_load(shared, &map, {0}, done);
+    }
+    __syncthreads();
+    mbarrier_wait(done, 0);
+    for (unsigned i = threadIdx.x; i < 64; i += blockDim.x)
+      out[i] = reinterpret_cast<const float*>(shared)[i];
+  }
+
   __global__ void tensor_misuse(const __grid_constant__ TensorMap tiles,
                                 const __grid_constant__ TensorMap im2col, TensorMisuse misuse,
                                 std::uint8_t* x) {
@@ -310,6 +327,17 @@ void launch_tensor_pipeline(T target, unsigned blocks, const TiledMap& x, const 
 }
 
 template <DeviceTarget T>
+void launch_write_then_load(T target, const TiledMap& map, float* x, float* out) {
+  launch(target,
+         {.name = "write_then_load",
+          .grid = {1},
+          .block = {32},
+          .shared = 256,
+          .needs = Architecture::sm_90a},
+         write_then_load, encode_tiled(map), x, out);
+}
+
+template <DeviceTarget T>
 void launch_tensor_misuse(T target, TensorMisuse misuse, const TiledMap& tiles,
                           const Im2colMap& im2col, std::uint8_t* x) {
   launch(target,
@@ -330,6 +358,7 @@ template void launch_tensor_store(Target, const TiledMap&, const Coordinates&, b
 template void launch_multicast(Target, unsigned, bool, const TiledMap&, const std::uint8_t*,
                                unsigned, std::uint8_t*);
 template void launch_tensor_pipeline(Target, unsigned, const TiledMap&, const TiledMap&, int, int);
+template void launch_write_then_load(Target, const TiledMap&, float*, float*);
 template void launch_tensor_misuse(Target, TensorMisuse, const TiledMap&, const Im2colMap&,
                                    std::uint8_t*);
 

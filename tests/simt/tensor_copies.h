@@ -39,6 +39,10 @@ template <DeviceTarget T>
 void launch_tensor_pipeline(T target, unsigned blocks, const TiledMap& x, const TiledMap& y,
                             int rows, int columns);
 
+// Thread 0 writes x[i] = i for i < 64 and then loads it back as one box, in the same kernel.
+template <DeviceTarget T>
+void launch_write_then_load(T target, const TiledMap& map, float* x, float* out);
+
 enum class TensorMisuse : int {
   misaligned_box,
   wrong_rank,

@@ -408,6 +408,23 @@ TEST_CASE("a pipeline of loads and stores of boxes, under every schedule") {
       Architecture::sm_90a);
 }
 
+TEST_CASE("a copy reads what its thread wrote to device memory before it") {
+  under_schedules(
+      [](auto& device, auto target) {
+        float* x = device.upload(std::vector<float>(64, -1.0F));
+        float* out = device.upload(std::vector<float>(64, -1.0F));
+        TiledMap map;
+        map.address = x;
+        map.size[0] = 64;
+        map.box[0] = 64;
+        launch_write_then_load(target, map, x, out);
+        std::vector<float> want(64);
+        std::iota(want.begin(), want.end(), 0.0F);
+        CHECK(device.download(out, 64) == want);
+      },
+      Architecture::sm_90a);
+}
+
 #if !defined(ROUNDOFF_TEST_ON_GPU)
 
 TEST_CASE("misuse of TMA is diagnosed") {
