@@ -15,8 +15,6 @@
 using namespace roundoff;
 using namespace roundoff::test;
 
-#if defined(ROUNDOFF_HAS_CHECKED)
-
 namespace {
 
 struct Traffic {
@@ -30,8 +28,7 @@ Traffic traffic(SimDevice& device, std::string_view kernel,
                 const std::function<void(Checked)>& run) {
   device.emulator().config.profile = true;
   device.emulator().reset_profile();
-  simt::SimStream stream(device.emulator());
-  run(Checked{{&stream}, nullptr});
+  run(device.target());
   Traffic t;
   for (const simt::LaunchProfile& launch : device.emulator().profile().launches) {
     if (!std::string_view(launch.kernel).starts_with(kernel)) continue;
@@ -159,5 +156,3 @@ TEST_CASE("norms: rows and channels in whole sectors") {
     CHECK(32 * mean_only.loads.sectors == static_cast<std::uint64_t>(bytes));
   }
 }
-
-#endif
