@@ -3,13 +3,16 @@
 //   dx [N H W, C]   = gradients around pixels [N H W, R S K] * w [R S K, C]
 //   dw [K, R S C]   = dy [K, N P Q]                         * patches of x [N P Q, R S C]
 //   db [K]          = column sums of dy
-// each group of channels by itself, in the tiles of kernels/gemm/tile.cuh.
+// each group of channels by itself, in the tiles of kernels/gemm/tile.cuh; where every channel is a
+// group, in loops over pixels and taps (depthwise.cuh).
 //
 // Layout: NHWC and KRSC; taps outside the image are zeros of the sum. Numerics:
 // kernels/gemm/gemm.cu; the order of each sum is in conv2d.h.
 #include "kernels/conv2d/conv2d.h"
 
 #include "kernels/conv2d/arguments.h"
+#include "kernels/conv2d/depthwise.cuh"
+#include "kernels/conv2d/depthwise.h"
 #include "kernels/conv2d/source.cuh"
 #include "kernels/gemm/column_sums.h"
 #include "kernels/gemm/gemm.h"
@@ -93,6 +96,14 @@ struct Cut {
       p.arithmetic = arithmetic(kName, params.accumulator, a.dtype, b.dtype, params.tf32);
     return p;
   }
+  // Whether loops over pixels and taps serve.
+  bool depthwise(const ProductProblem& p) const {
+    return is_depthwise(z, params) && !p.arithmetic.modelled;
+  }
+  DepthwiseFilters filters(const ConstView& w) const {
+    return {w.data, w.dtype, params.tf32, device_extent(kName, "channels", z.c),
+            device_extent(kName, "a filter's size", z.r * z.s)};
+  }
   static ProductOutput output(const Out& y, std::int64_t pitch, std::int64_t stride) {
     ProductOutput out;
     out.y = y.view.data;
@@ -149,9 +160,10 @@ void conv2d_forward(T target, const Conv2dParams& params, const ConstView& x, co
     out.beta = 1;
   }
   out.activation = params.activation;
-  launch_product<false>(target, problem,
-                        cut.pixels<PatchSource>(x, z.p, z.q, z.c, cut.c_group, true), filters, out,
-                        scratch);
+  const auto patches = cut.pixels<PatchSource>(x, z.p, z.q, z.c, cut.c_group, true);
+  if (cut.depthwise(problem))
+    return launch_depthwise(target, problem, patches, cut.filters(w), out);
+  launch_product<false>(target, problem, patches, filters, out, scratch);
 }
 
 template <DeviceTarget T>
@@ -182,9 +194,10 @@ void conv2d_grad_input(T target, const Conv2dParams& params, const ConstView& dy
   filters.by_filters = FastDivide(std::max<std::int64_t>(cut.k_group, 1));
   filters.stride = cut.k_group * cut.columns;
   filters.aligned = lanes_aligned(w.data, w.dtype, 4, cut.c_group, filters.stride);
-  launch_product<false>(target, problem,
-                        cut.pixels<GradientSource>(dy, z.h, z.w, z.k, cut.k_group, true), filters,
-                        Cut::output(dx, z.c, cut.c_group), scratch);
+  const auto around = cut.pixels<GradientSource>(dy, z.h, z.w, z.k, cut.k_group, true);
+  const ProductOutput out = Cut::output(dx, z.c, cut.c_group);
+  if (cut.depthwise(problem)) return launch_depthwise(target, problem, around, cut.filters(w), out);
+  launch_product<false>(target, problem, around, filters, out, scratch);
 }
 
 template <DeviceTarget T>
@@ -216,9 +229,12 @@ void conv2d_grad_weight(T target, const Conv2dParams& params, const ConstView& x
   gradients.pitch = z.k;
   gradients.stride = cut.k_group;
   gradients.aligned = lanes_aligned(dy.data, dy.dtype, 4, gradients.pitch, gradients.stride);
-  launch_product<false>(target, problem, gradients,
-                        cut.pixels<PatchSource>(x, z.p, z.q, z.c, cut.c_group, false),
-                        Cut::output(dw, cut.columns, cut.k_group * cut.columns), scratch);
+  const auto patches = cut.pixels<PatchSource>(x, z.p, z.q, z.c, cut.c_group, false);
+  const ProductOutput out = Cut::output(dw, cut.columns, cut.k_group * cut.columns);
+  if (cut.depthwise(problem))
+    return launch_depthwise_filters(target, problem, patches, gradients,
+                                    device_extent(kName, "channels", z.c), out, scratch);
+  launch_product<false>(target, problem, gradients, patches, out, scratch);
 }
 
 template <DeviceTarget T>

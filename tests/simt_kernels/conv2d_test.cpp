@@ -234,7 +234,7 @@ TEST_CASE("conv2d on a device agrees with the oracle within the bound, over type
   for (int trial = 0; trial < 400; ++trial) {
     CAPTURE(trial);
     Conv2dParams p;
-    p.groups = pick({1, 1, 1, 2, 3, 20});
+    p.groups = pick({1, 1, 1, 2, 3, 20, 32});
     const std::int64_t c_group = pick({0, 1, 1, 2, 3, 4, 8}), k_group = pick({0, 1, 1, 2, 4, 5});
     const Shape x{pick({0, 1, 2, 5}), pick({1, 2, 5, 8}), pick({1, 3, 6, 11}), c_group * p.groups};
     const Shape w{k_group * p.groups, pick({1, 2, 3}), pick({1, 2, 3, 5}), c_group};
@@ -319,6 +319,31 @@ TEST_CASE("conv2d on a device: sums over many pixels, in parts, and accumulating
     CHECK(added.dx == plus_one(r.dx));
     CHECK(added.dw == plus_one(r.dw));
     CHECK(added.db == plus_one(r.db));
+  }
+}
+
+TEST_CASE("conv2d on a device: a kernel for every channel, in runs of channels and one by one") {
+  std::mt19937 random(14);
+  for (const DType dtype : kFloating) {
+    for (const std::int64_t channels : {2, 3, 32}) {
+      const Conv2dParams p{.stride = {1, 2}, .padding = {1, 1}, .groups = channels};
+      const Shape x{3, 28, 27, channels}, w{channels, 3, 3, 1};
+      const oracle::Conv2dParams o = oracle_params(x, w, p);
+      const Shape y{o.n, o.p(), o.q(), o.k};
+      const auto whole = [&](std::int64_t n) {
+        std::vector<double> v(oracle::at(n));
+        for (double& e : v) e = static_cast<double>(random() % 5) - 2;
+        return v;
+      };
+      const std::vector<double> xv = whole(o.x_size()), wv = whole(o.w_size()),
+                                gv = whole(o.y_size()), bv = whole(channels);
+      const Array bias(DType::bf16, {channels}, bv);
+      const Results r = run_all(p, Array(dtype, x, xv), Array(dtype, w, wv), bias,
+                                Array(dtype, y, gv), DType::fp32);
+      CHECK(r.y == oracle::conv2d(o, xv, wv, bv));
+      CHECK(r.dx == oracle::conv2d_dgrad(o, wv, gv));
+      CHECK(r.dw == oracle::conv2d_wgrad(o, xv, gv));
+    }
   }
 }
 
