@@ -52,17 +52,28 @@ void DeviceStep::score(const Tensor& logits, const Tensor& labels, const Tensor&
 }
 
 void DeviceStep::close() {
+  check_room();
   close_on_device();
   queue_record();
 }
 
 void DeviceStep::close_on_device() {
-  ROUNDOFF_CHECK(count_ < kSlots, "step", count_, " outcomes of windows wait to be asked for");
   optimizer_.close_window(params_);
   optimizer_.arena().zero_grad();
 }
 
+void DeviceStep::closed_by_graph() {
+  optimizer_.memory()->mark_pattern();
+  optimizer_.arena().changed(/*copies_written=*/true);
+  optimizer_.arena().zero_grad();
+}
+
+void DeviceStep::check_room() const {
+  ROUNDOFF_CHECK(count_ < kSlots, "step", count_, " outcomes of windows wait to be asked for");
+}
+
 void DeviceStep::queue_record() {
+  check_room();
   Slot& slot = slots_[(first_ + count_) % kSlots];
   simt::Stream& stream = context_.queue()->stream();
   stream.copy_to_host(slot.record.data(), &optimizer_.memory()->table().state->record,

@@ -44,9 +44,11 @@ class DeviceStep {
   // Steps or skips, moves the scale on, commits or discards staged buffers, makes all gradients
   // absent. Throws, before it queues anything, where four outcomes wait to be asked for.
   void close();
-  // For a graph: close() in two halves, of which only the first may be captured.
+  // For a graph: close() in two halves, of which the first may be captured; and in its place, where
+  // a graph was launched that holds it, what the host notes of it.
   void close_on_device();
   void queue_record();
+  void closed_by_graph();
 
   // The outcome of the oldest window that was not asked for yet, if it has arrived.
   std::optional<StepRecord> next();
@@ -65,6 +67,7 @@ class DeviceStep {
     simt::Event arrived;
   };
   StepRecord take();
+  void check_room() const;
 
   Context& context_;
   Optimizer& optimizer_;

@@ -100,6 +100,11 @@ void StepMemory::refresh_pattern() {
   pattern_.swap(now_);
 }
 
+void StepMemory::mark_pattern() {
+  std::size_t i = 0;
+  for (const ParameterEntry& e : arena_.entries()) e.tensor.leaf()->has_grad = pattern_[i++] != 0;
+}
+
 void StepMemory::write(const StepState& state) { state_.write(&state); }
 
 StepState StepMemory::read() const {

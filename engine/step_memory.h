@@ -23,6 +23,8 @@ class StepMemory {
   // Tells the device which leaves have a gradient; does nothing where that has not changed. Throws
   // where it has, and a graph is being captured.
   void refresh_pattern();
+  // Marks the leaves that had a gradient when the device was told last, as a backward pass does.
+  void mark_pattern();
   // A tensor of one element, the state's seed: fp32.
   const Tensor& seed() const { return seed_; }
   // Queues the new state; nothing waits.

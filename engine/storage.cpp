@@ -225,4 +225,35 @@ void Allocator::trim() {
   }
 }
 
+struct Allocator::Reserve::Free {
+  std::array<detail::Block*, detail::kClasses> lists{};
+};
+
+Allocator::Reserve::Reserve(Allocator& allocator)
+    : pool_(allocator.pool_), free_(std::make_unique<Free>()) {}
+
+Allocator::Reserve::~Reserve() {
+  leave();
+  for (std::size_t i = 0; i < detail::kClasses; ++i) {
+    detail::Block*& to = pool_->free[i];
+    while (detail::Block* block = free_->lists[i]) {
+      free_->lists[i] = block->next_free;
+      block->next_free = to;
+      to = block;
+    }
+  }
+}
+
+void Allocator::Reserve::enter() {
+  if (entered_) return;
+  pool_->free.swap(free_->lists);
+  entered_ = true;
+}
+
+void Allocator::Reserve::leave() {
+  if (!entered_) return;
+  pool_->free.swap(free_->lists);
+  entered_ = false;
+}
+
 }  // namespace roundoff

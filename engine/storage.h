@@ -135,6 +135,25 @@ class Allocator {
   // Not owned; must outlive the allocator's blocks. Throws once something was allocated.
   void observe(AllocationObserver* observer);
 
+  // Blocks for work that is repeated at the same addresses whenever a graph is launched: what is
+  // freed between enter() and leave() is handed out between them only, until the reserve goes away.
+  // The allocator outlives it.
+  class Reserve {
+   public:
+    explicit Reserve(Allocator& allocator);
+    ~Reserve();
+    Reserve(const Reserve&) = delete;
+    Reserve& operator=(const Reserve&) = delete;
+    void enter();
+    void leave();
+
+   private:
+    struct Free;
+    detail::Pool* pool_;
+    std::unique_ptr<Free> free_;  // the other blocks, while entered
+    bool entered_ = false;
+  };
+
  private:
   detail::Pool* pool_;
 };

@@ -105,6 +105,12 @@ StepResult train_step(Context& context, Model& model, Optimizer& optimizer, Loss
 
 void queue_window(Context& context, Model& model, DeviceStep& step,
                   std::span<const MicroBatch> window, const LossSettings& loss) {
+  run_window_on_device(context, model, step, window, loss);
+  step.queue_record();
+}
+
+void run_window_on_device(Context& context, Model& model, DeviceStep& step,
+                          std::span<const MicroBatch> window, const LossSettings& loss) {
   std::vector<ConstView> labels;
   for (const MicroBatch& micro : window) labels.push_back(micro.labels.view());
   step.open(labels, loss.ignore_index, loss.class_weights);
@@ -115,7 +121,7 @@ void queue_window(Context& context, Model& model, DeviceStep& step,
     context.tape.clear();
     step.score(f.logits, micro.labels, f.loss);
   }
-  step.close();
+  step.close_on_device();
 }
 
 StepResult step_result(const StepRecord& r) {

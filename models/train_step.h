@@ -61,6 +61,9 @@ StepResult train_step(Context& context, Model& model, Optimizer& optimizer, Loss
 // the device holds runs even if it has no valid target.
 void queue_window(Context& context, Model& model, DeviceStep& step,
                   std::span<const MicroBatch> window, const LossSettings& loss);
+// Its part that a graph may hold: everything but the copy of the outcome.
+void run_window_on_device(Context& context, Model& model, DeviceStep& step,
+                          std::span<const MicroBatch> window, const LossSettings& loss);
 StepResult step_result(const StepRecord& record);
 
 // The window's gradient alone: adds (loss gradient) * seed to the parameters' gradients; fills

@@ -89,9 +89,15 @@ Trainer::Trainer(const TrainConfig& config, const Dataset& data,
   context_.rng.seed = config.seed;
   model_->parameters().allocate(context_.allocator, arena_settings(config.precision, config.seed));
   optimizer_ = std::make_unique<Optimizer>(context_, model_->parameters(), config.optimizer);
-  if (context_.device() != Device::cpu)
-    device_step_ = std::make_unique<DeviceStep>(
-        context_, *optimizer_, scaler_, ClipParams{.max_norm = config.clip}, schedule_.rate());
+  if (context_.device() == Device::cpu) return;
+  device_step_ = std::make_unique<DeviceStep>(
+      context_, *optimizer_, scaler_, ClipParams{.max_norm = config.clip}, schedule_.rate());
+  const bool wanted =
+      config.graph == TrainConfig::Graph::on ||
+      (config.graph == TrainConfig::Graph::by_device && context_.device() == Device::cuda &&
+       StepGraph::refusal(context_, *model_).empty());
+  if (wanted)
+    graph_ = std::make_unique<StepGraph>(context_, *model_, *device_step_, step_settings().loss);
 }
 
 std::int64_t Trainer::epoch() const { return steps_ / sampler_.batches_per_epoch(); }
@@ -144,7 +150,11 @@ StepResult Trainer::step() {
   samples_ += static_cast<std::int64_t>(batch.indices.size());
   if (device_step_ != nullptr) {
     queued_.push_back({progress(), epoch});
-    queue_window(context_, *model_, *device_step_, window_, step_settings().loss);
+    if (graph_ != nullptr) {
+      graph_->queue(window_);
+    } else {
+      queue_window(context_, *model_, *device_step_, window_, step_settings().loss);
+    }
     while (const auto record = device_step_->next()) finish(*record);
     return last_;
   }

@@ -17,6 +17,7 @@
 #include "models/evaluate.h"
 #include "models/model.h"
 #include "models/precision.h"
+#include "models/step_graph.h"
 #include "models/train_step.h"
 
 namespace roundoff {
@@ -44,6 +45,10 @@ struct TrainConfig {
   bool weight_grad_16bit = false;
   std::vector<std::pair<std::string, DType>> autocast;
   double label_smoothing = 0;
+  // Whether a device's step runs as one graph (models/step_graph.h); by_device: on cuda, where the
+  // model allows it.
+  enum class Graph : unsigned char { by_device, on, off };
+  Graph graph = Graph::by_device;
 };
 
 // Throws UsageError, one line that names the setting.
@@ -112,6 +117,7 @@ class Trainer {
   Optimizer& optimizer() { return *optimizer_; }
   LossScaler& scaler() { return scaler_; }
   Sampler& sampler() { return sampler_; }
+  const StepGraph* graph() const { return graph_.get(); }
   // What a checkpoint puts back.
   struct Progress {
     std::int64_t steps = 0;
@@ -139,6 +145,7 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   LossScaler scaler_;
   std::unique_ptr<DeviceStep> device_step_;  // null on cpu
+  std::unique_ptr<StepGraph> graph_;         // null where windows run kernel by kernel
   Sampler sampler_;
   BatchReader reader_;
   Schedule schedule_;
