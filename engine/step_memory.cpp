@@ -1,5 +1,6 @@
 #include "engine/step_memory.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 
@@ -21,14 +22,11 @@ Tensor place(Context& context, const std::vector<T>& values) {
   return t;
 }
 
-std::int32_t add_chunks(std::vector<StepChunk>& chunks, std::int32_t row, std::int64_t size,
-                        std::int64_t chunk) {
-  const std::int64_t parts = (size + chunk - 1) / chunk;
-  ROUNDOFF_CHECK(
-      parts < std::numeric_limits<std::int32_t>::max() - static_cast<std::int64_t>(chunks.size()),
-      "optimizer", "a parameter of ", size, " elements");
-  for (std::int32_t part = 0; part < parts; ++part) chunks.push_back({row, part});
-  return static_cast<std::int32_t>(parts);
+// Blocks count their chunks in 32 bit.
+std::int32_t next_chunk(const std::vector<StepChunk>& chunks) {
+  ROUNDOFF_CHECK(chunks.size() < static_cast<std::size_t>(std::numeric_limits<int>::max()),
+                 "optimizer", "more than 2^43 elements");
+  return static_cast<std::int32_t>(chunks.size());
 }
 
 }  // namespace
@@ -38,21 +36,31 @@ StepMemory::StepMemory(Context& context, ParameterArena& arena, const Tensor& fi
     : context_(context), arena_(arena), first_(first), second_(second) {
   ROUNDOFF_CHECK(context.device() != Device::cpu, "optimizer", "cpu needs no device memory");
   std::vector<StepChunk> chunks;
-  for (const ParameterEntry& e : arena.entries()) {
-    table_.parameter_chunks +=
-        add_chunks(chunks, table_.parameter_count, e.shape.numel(), kStepChunk);
+  std::vector<StepParameter> rows = parameters();
+  for (StepParameter& p : rows) {
+    p.first_chunk = next_chunk(chunks);
+    const auto* gradient = static_cast<const std::byte*>(p.gradient);
+    for (std::int64_t at = 0; at < p.size; at += kStepChunk)
+      chunks.push_back({gradient + static_cast<std::size_t>(at) * size_of(p.gradient_dtype),
+                        table_.parameter_count,
+                        static_cast<std::uint16_t>(std::min(kStepChunk, p.size - at)),
+                        p.gradient_dtype});
+    first_chunks_.push_back(p.first_chunk);
     ++table_.parameter_count;
   }
+  table_.parameter_chunks = next_chunk(chunks);
   std::vector<StepBuffer> buffers;
   for (const Buffer& b : arena.buffers()) {
     const auto bytes = static_cast<std::int64_t>(b.value.bytes());
-    table_.buffer_chunks +=
-        add_chunks(chunks, static_cast<std::int32_t>(buffers.size()), bytes, kStepBufferChunk);
-    buffers.push_back({b.value.raw(), b.staged.raw(), bytes});
+    const auto row = static_cast<std::int32_t>(buffers.size());
+    buffers.push_back({b.value.raw(), b.staged.raw(), bytes, next_chunk(chunks)});
+    for (std::int64_t at = 0; at < bytes; at += kStepBufferChunk)
+      chunks.push_back({nullptr, row, 0, DType::u8});
   }
+  table_.buffer_chunks = next_chunk(chunks) - table_.parameter_chunks;
   pattern_.assign(arena.entries().size(), 0);
   now_.reserve(pattern_.size());
-  parameters_ = place(context, parameters());
+  parameters_ = place(context, rows);
   present_ = place(context, pattern_);
   buffers_ = place(context, buffers);
   chunks_ = place(context, chunks);
@@ -76,6 +84,7 @@ std::vector<StepParameter> StepMemory::parameters() const {
   std::vector<StepParameter> rows;
   for (const ParameterEntry& e : arena_.entries()) {
     StepParameter& p = rows.emplace_back();
+    if (!first_chunks_.empty()) p.first_chunk = first_chunks_[rows.size() - 1];
     const Tensor& gradient = e.tensor.leaf()->grad;
     p.parameter = e.tensor.raw();
     p.gradient = gradient.raw();

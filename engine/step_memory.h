@@ -42,6 +42,7 @@ class StepMemory {
   ParameterArena& arena_;
   Tensor first_, second_;
   Tensor parameters_, present_, buffers_, chunks_, partials_, ticket_, state_, seed_;
+  std::vector<std::int32_t> first_chunks_;
   std::vector<std::int32_t> pattern_, now_;  // as the device has it, and as it will be
   StepTable table_;
 };

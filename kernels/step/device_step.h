@@ -94,6 +94,7 @@ struct StepParameter {
   void* compute_copy = nullptr;  // fp16 or bf16, or null
   std::int64_t size = 0;
   std::int64_t steps = 0;
+  std::int32_t first_chunk = 0;  // its place in StepTable::chunks; the others follow
   // Of the update that launch A prepared.
   AdamCorrection corrected = {};
   DType parameter_dtype = DType::fp32;
@@ -107,15 +108,20 @@ struct StepBuffer {
   void* value = nullptr;
   void* staged = nullptr;
   std::int64_t bytes = 0;
+  std::int32_t first_chunk = 0;
 };
 
-// What a block works on: elements [part * kStepChunk, ...) of a parameter, or bytes of a buffer.
-struct StepChunk {
+// What a block works on, and all that launch A needs of it: kStepChunk neighbouring elements of a
+// parameter, or kStepBufferChunk bytes of a buffer.
+struct alignas(16) StepChunk {
+  const void* gradient = nullptr;  // of the first of them; null for a buffer
   std::int32_t row = 0;
-  std::int32_t part = 0;
+  std::uint16_t count = 0;
+  DType dtype = DType::fp32;  // of the gradient
 };
+static_assert(sizeof(StepChunk) == 16 && kStepChunk <= 0xFFFF && kStepBufferChunk <= 0xFFFF);
 
-struct StepPartial {
+struct alignas(16) StepPartial {
   double sum = 0;
   std::int32_t offender = 0;
   std::int32_t pad = 0;

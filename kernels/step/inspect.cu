@@ -11,6 +11,8 @@
 // block to finish folds them in the order of the blocks, whichever block that is.
 // Numerics: squares of fp32 values are exact in fp64 and lie within 2^-298..2^256, so that sums
 // neither over- nor underflow; their order is that of device_step.h.
+#include <bit>
+
 #include "kernels/reduce/block.cuh"
 #include "kernels/simt/simt.h"
 #include "kernels/step/device_step.h"
@@ -53,31 +55,50 @@ ROUNDOFF_DEVICE_NAMESPACE {
     return sum;
   }
 
-  ROUNDOFF_DEVICE const void* element(DType dtype, const void* p, std::int64_t i) {
-    return static_cast<const unsigned char*>(p) + i * static_cast<std::int64_t>(size_of(dtype));
-  }
-
   // A block's reductions; what the kernel declares and hands on.
   struct BlockSums {
     reduce::Shared<double> sums;
     reduce::Shared<std::int32_t> numbers;
   };
 
-  ROUNDOFF_DEVICE StepPartial block_partial(const StepTable& t, float inv_scale, BlockSums& block) {
+  // What is moved at once is asked for at once.
+  template <class V>
+  ROUNDOFF_DEVICE V load_whole(const V* p) {
+    static_assert(sizeof(V) == sizeof(uint4));
+    return std::bit_cast<V>(load_vector<uint4>(p));
+  }
+
+  // `chunks`: kThreads of them. Each thread looks up one of the block's next chunks, so that the
+  // table costs the block little beside the gradients.
+  ROUNDOFF_DEVICE StepPartial block_partial(const StepTable& t, const float* scale, bool inverse,
+                                            StepChunk* chunks, float* factor, BlockSums& block) {
     double sum = 0.0;
     std::int32_t offender = kNone;
-    for (std::int32_t c = static_cast<std::int32_t>(blockIdx.x); c < t.parameter_chunks;
-         c += static_cast<std::int32_t>(gridDim.x)) {
-      const StepChunk chunk = t.chunks[c];
-      if (t.present[chunk.row] == 0) continue;
-      const StepParameter& p = t.parameters[chunk.row];
-      const std::int64_t begin = chunk.part * kStepChunk;
-      const std::int64_t rest = p.size - begin;
-      const double part = squares(p.gradient_dtype, element(p.gradient_dtype, p.gradient, begin),
-                                  rest < kStepChunk ? rest : kStepChunk, inv_scale);
-      // Finite if and only if every u is.
-      if (part - part != 0.0 && chunk.row < offender) offender = chunk.row;
-      sum += part;
+    const auto stride = static_cast<std::int32_t>(gridDim.x);
+    const auto thread = static_cast<std::int32_t>(threadIdx.x);
+    for (auto base = static_cast<std::int32_t>(blockIdx.x); base < t.parameter_chunks;
+         base += kThreads * stride) {
+      const std::int32_t rest = (t.parameter_chunks - base + stride - 1) / stride;
+      const std::int32_t n = rest < kThreads ? rest : kThreads;
+      __syncthreads();
+      if (thread < n) {
+        StepChunk chunk = load_whole(&t.chunks[base + thread * stride]);
+        if (t.present[chunk.row] == 0) chunk.count = 0;
+        chunks[thread] = chunk;
+      }
+      if (thread == 0) {
+        StepStatus status;
+        if (!inverse) set_scale(status, *scale);
+        *factor = inverse ? *scale : status.inv_scale;
+      }
+      __syncthreads();
+      for (std::int32_t k = 0; k < n; ++k) {
+        const StepChunk& p = chunks[k];
+        const double part = squares(p.dtype, p.gradient, p.count, *factor);
+        // Finite if and only if every u is.
+        if (part - part != 0.0 && p.row < offender) offender = p.row;
+        sum += part;
+      }
     }
     return {reduce::row<kThreads>(sum, reduce::Sum{}, block.sums),
             reduce::row<kThreads>(offender, reduce::Min{}, block.numbers), 0};
@@ -87,7 +108,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
   ROUNDOFF_DEVICE bool leave_partial(const StepTable& t, const StepPartial& partial,
                                      unsigned& ticket) {
     if (threadIdx.x == 0) {
-      t.partials[blockIdx.x] = partial;
+      store_vector(&t.partials[blockIdx.x], std::bit_cast<uint4>(partial));
       __threadfence();
       ticket = atomicAdd(t.ticket, 1U);
     }
@@ -106,8 +127,9 @@ ROUNDOFF_DEVICE_NAMESPACE {
     double sum = 0.0;
     std::int32_t offender = kNone;
     for (unsigned b = threadIdx.x; b < gridDim.x; b += kThreads) {
-      sum += t.partials[b].sum;
-      if (t.partials[b].offender < offender) offender = t.partials[b].offender;
+      const StepPartial p = load_whole(&t.partials[b]);
+      sum += p.sum;
+      if (p.offender < offender) offender = p.offender;
     }
     std::int32_t present = 0;
     for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < t.parameter_count;
@@ -133,16 +155,18 @@ ROUNDOFF_DEVICE_NAMESPACE {
     }
   }
 
-  __global__ void __launch_bounds__(kThreads)
+  __global__ void __launch_bounds__(kThreads, step::kBlocks)
       inspect_window_kernel(WindowParams params, const DeviceErrors* errors, StepTable t) {
     ROUNDOFF_SHARED(double, sums, [reduce::shared_size(kThreads)]);
     ROUNDOFF_SHARED(std::int32_t, numbers, [reduce::shared_size(kThreads)]);
     ROUNDOFF_SHARED(unsigned, ticket, [1]);
+    ROUNDOFF_SHARED(StepChunk, chunks, [kThreads]);
+    ROUNDOFF_SHARED(float, factor, [1]);
     ROUNDOFF_SHARED(std::int32_t, steps, [1]);
     BlockSums block{reduce::Shared<double>(sums), reduce::Shared<std::int32_t>(numbers)};
-    StepStatus status;
-    set_scale(status, t.state->scale);
-    if (!leave_partial(t, block_partial(t, status.inv_scale, block), ticket[0])) return;
+    const StepPartial partial =
+        block_partial(t, &t.state->scale, /*inverse=*/false, chunks, factor, block);
+    if (!leave_partial(t, partial, ticket[0])) return;
     const Found found = fold(t, block);
     if (threadIdx.x == 0)
       steps[0] = close_window(params, *t.state, found.sum, found.offender, found.present, errors);
@@ -150,14 +174,18 @@ ROUNDOFF_DEVICE_NAMESPACE {
     if (steps[0] != 0) count_updates(t, params.adam, params.optimizer, t.state->record.lr);
   }
 
-  __global__ void __launch_bounds__(kThreads)
+  __global__ void __launch_bounds__(kThreads, step::kBlocks)
       inspect_gradients_kernel(ClipParams clip, StepTable t) {
     ROUNDOFF_SHARED(double, sums, [reduce::shared_size(kThreads)]);
     ROUNDOFF_SHARED(std::int32_t, numbers, [reduce::shared_size(kThreads)]);
     ROUNDOFF_SHARED(unsigned, ticket, [1]);
+    ROUNDOFF_SHARED(StepChunk, chunks, [kThreads]);
+    ROUNDOFF_SHARED(float, factor, [1]);
     BlockSums block{reduce::Shared<double>(sums), reduce::Shared<std::int32_t>(numbers)};
     StepStatus& status = t.state->record.status;
-    if (!leave_partial(t, block_partial(t, status.inv_scale, block), ticket[0])) return;
+    const StepPartial partial =
+        block_partial(t, &status.inv_scale, /*inverse=*/true, chunks, factor, block);
+    if (!leave_partial(t, partial, ticket[0])) return;
     const Found found = fold(t, block);
     if (threadIdx.x != 0) return;
     status.found_inf = found.offender >= 0 ? 1 : 0;
@@ -167,7 +195,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     status.present = found.present;
   }
 
-  __global__ void __launch_bounds__(kThreads)
+  __global__ void __launch_bounds__(kThreads, step::kBlocks)
       prepare_update_kernel(WindowParams params, StepStatus status, double lr, StepTable t) {
     if (threadIdx.x == 0) {
       t.state->record.status = status;

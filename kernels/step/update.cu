@@ -124,23 +124,35 @@ ROUNDOFF_DEVICE_NAMESPACE {
   }
 
   template <class Rule, class Params>
-  __global__ void __launch_bounds__(kThreads) update_window_kernel(Params params, StepTable t) {
+  __global__ void __launch_bounds__(kThreads, step::kBlocks)
+      update_window_kernel(Params params, StepTable t) {
+    ROUNDOFF_SHARED(StepParameter, row, [1]);
+    ROUNDOFF_SHARED(Rule, rules, [1]);
+    ROUNDOFF_SHARED(float, factors, [2]);
     const StepState& state = *t.state;
     const bool steps = state.record.did_step != 0;
     const auto block = static_cast<std::int32_t>(blockIdx.x);
     if (block >= t.parameter_chunks) {
-      const StepChunk chunk = t.chunks[block];
-      settle_buffer(t.buffers[chunk.row], chunk.part * kStepBufferChunk, steps);
+      const StepBuffer& buffer = t.buffers[t.chunks[block].row];
+      settle_buffer(buffer, (block - buffer.first_chunk) * kStepBufferChunk, steps);
       return;
     }
     if (!steps) return;
-    const StepChunk chunk = t.chunks[block];
-    if (t.present[chunk.row] == 0) return;
-    const StepParameter p = t.parameters[chunk.row];
-    const Rule rule = make_rule<Rule>(params, state, p);
-    const float inv_scale = state.record.status.inv_scale;
-    const float clip = state.record.status.clip;
-    const std::int64_t begin = chunk.part * kStepChunk;
+    const std::int32_t place = t.chunks[block].row;
+    if (t.present[place] == 0) return;
+    // One thread reads what all of them need, or the table would cost as much as a moment.
+    if (threadIdx.x == 0) {
+      row[0] = t.parameters[place];
+      rules[0] = make_rule<Rule>(params, state, row[0]);
+      factors[0] = state.record.status.inv_scale;
+      factors[1] = state.record.status.clip;
+    }
+    __syncthreads();
+    const StepParameter& p = row[0];
+    const Rule rule = rules[0];
+    const float inv_scale = factors[0];
+    const float clip = factors[1];
+    const std::int64_t begin = (block - p.first_chunk) * kStepChunk;
     const std::int64_t rest = p.size - begin;
     // A chunk is a multiple of a pack: every chunk has the parameter's head.
     for_each_pack<kPack>(

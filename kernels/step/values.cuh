@@ -15,6 +15,8 @@ ROUNDOFF_DEVICE_NAMESPACE {
 
   inline constexpr int kThreads = 256;
   inline constexpr int kPack = 4;
+  // Blocks that an SM has room for, at least: 64 registers a thread, and enough bytes in flight.
+  inline constexpr int kBlocks = 4;
 
   // values[k] = p[i + k], with p of a 16-bit type or fp32.
   ROUNDOFF_DEVICE void load(DType dtype, const void* p, std::int64_t i, float (&values)[kPack]) {

@@ -47,6 +47,7 @@ class StepModel {
     bool has_copy = false;
     bool present = true;
     std::int64_t steps = 0;
+    std::int32_t first_chunk = 0;
     std::unique_ptr<Resident> on_device[5] = {};
   };
   std::deque<Row>& rows() { return rows_; }
@@ -84,8 +85,8 @@ class StepModel {
     for (Row& r : rows_) {
       Array* const arrays[] = {&r.parameter, &r.gradient, &r.first, &r.second, &r.copy};
       for (int k = 0; k < 5; ++k) r.on_device[k] = std::make_unique<Resident>(device_, *arrays[k]);
-      for (std::int64_t at = 0; at < r.parameter.size(); at += kStepChunk)
-        chunks.push_back({row, static_cast<std::int32_t>(at / kStepChunk)});
+      r.first_chunk = static_cast<std::int32_t>(chunks.size());
+      add_chunks(r, row, chunks);
       ++row;
     }
     table_.parameter_count = row;
@@ -98,9 +99,10 @@ class StepModel {
       const auto bytes = static_cast<std::int64_t>(value.size()) *
                          static_cast<std::int64_t>(size_of(value.dtype()));
       buffers.push_back({resident_buffers_[resident_buffers_.size() - 2]->view().data,
-                         resident_buffers_.back()->view().data, bytes});
+                         resident_buffers_.back()->view().data, bytes,
+                         static_cast<std::int32_t>(chunks.size())});
       for (std::int64_t at = 0; at < bytes; at += kStepBufferChunk)
-        chunks.push_back({row, static_cast<std::int32_t>(at / kStepBufferChunk)});
+        chunks.push_back({nullptr, row, 0, DType::u8});
       ++row;
     }
     table_.buffer_chunks = static_cast<std::int32_t>(chunks.size()) - table_.parameter_chunks;
@@ -108,7 +110,8 @@ class StepModel {
     present_ = place(present());
     table_.present = present_;
     table_.buffers = place(buffers);
-    table_.chunks = place(chunks);
+    chunks_ = place(chunks);
+    table_.chunks = chunks_;
     table_.partials = place(std::vector<StepPartial>(kStepBlocks));
     table_.ticket = place(std::vector<unsigned>(1));
     table_.state = place(std::vector<StepState>(1));
@@ -120,12 +123,16 @@ class StepModel {
   void upload_gradients() {
     const std::vector<StepParameter> counted = fetch_parameters();
     std::vector<StepParameter> parameters = this->parameters();
+    std::vector<StepChunk> chunks;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       parameters[i].steps = counted[i].steps;
       Row& r = rows_[i];
       r.on_device[1] = std::make_unique<Resident>(device_, r.gradient);
       parameters[i].gradient = r.on_device[1]->view().data;
+      add_chunks(r, static_cast<std::int32_t>(i), chunks);
     }
+    if (!chunks.empty())
+      device_.emulator().copy_in(chunks_, chunks.data(), chunks.size() * sizeof(StepChunk));
     device_.emulator().copy_in(table_.parameters, parameters.data(),
                                parameters.size() * sizeof(StepParameter));
     const std::vector<std::int32_t> present = this->present();
@@ -172,6 +179,14 @@ class StepModel {
   }
 
  private:
+  static void add_chunks(const Row& r, std::int32_t row, std::vector<StepChunk>& chunks) {
+    const std::int64_t n = r.gradient.size();
+    const auto* gradient = static_cast<const std::byte*>(r.on_device[1]->view().data);
+    for (std::int64_t at = 0; at < n; at += kStepChunk)
+      chunks.push_back({gradient + static_cast<std::size_t>(at) * size_of(r.gradient.dtype()), row,
+                        static_cast<std::uint16_t>(std::min(kStepChunk, n - at)),
+                        r.gradient.dtype()});
+  }
   std::vector<StepParameter> parameters() {
     std::vector<StepParameter> parameters;
     for (Row& r : rows_) {
@@ -183,6 +198,7 @@ class StepModel {
       if (r.has_copy) p.compute_copy = r.on_device[4]->view().data;
       p.size = r.parameter.size();
       p.steps = r.steps;
+      p.first_chunk = r.first_chunk;
       p.parameter_dtype = r.parameter.dtype();
       p.gradient_dtype = r.gradient.dtype();
       p.copy_dtype = r.copy.dtype();
@@ -208,6 +224,7 @@ class StepModel {
   std::vector<std::unique_ptr<Resident>> resident_buffers_;
   std::vector<void*> allocations_;
   std::int32_t* present_ = nullptr;
+  StepChunk* chunks_ = nullptr;
   StepTable table_;
 };
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/simt/emulator/profiler/profile.h"
 #include "tests/simt_kernels/step_model.h"
 #include "verify/bound.h"
 #include "verify/bound/step.h"
@@ -584,3 +585,102 @@ TEST_CASE("a status of the host's drives the second launch") {
   CHECK(scaled.inv_scale == 0.125F);
   CHECK(scaled.consecutive_skips == 1);
 }
+
+#if ROUNDOFF_HAS_CHECKED
+namespace {
+
+Checked checked(SimDevice& device) {
+  const Sim sim = device.target();
+  return {sim.stream, sim.errors};
+}
+
+// Everything that a step launches, on a model with ragged sizes, absent gradients and buffers.
+void whole_step(SimDevice& device, StepModel& model, bool adam) {
+  const Array labels(DType::i64, {70}, std::vector<double>(70, 2));
+  const Array logits(DType::fp32, {70, 33}, std::vector<double>(70 * 33, 0.5));
+  const Array loss(DType::fp32, {}, {2.0});
+  const Resident l(device, labels), x(device, logits), s(device, loss);
+  const ConstView one[] = {l};
+  open_window(checked(device), {}, one, ConstView::absent(), model.table().state);
+  score(checked(device), x, l, s, model.table().state);
+  WindowParams params;
+  params.adam = adam;
+  params.clip.max_norm = 1;
+  inspect_window(checked(device), params, model.table());
+  if (adam)
+    update_window(checked(device), AdamParams{}, model.table());
+  else
+    update_window(checked(device), SgdParams{.momentum = 0.9}, model.table());
+}
+
+}  // namespace
+
+TEST_CASE("the sanitizer has nothing to say of a step, under 16 schedules") {
+  for (std::uint64_t k = 0; k < 16; ++k) {
+    CAPTURE(k);
+    SimDevice device(k);
+    device.emulator().config.sanitize = true;
+    std::mt19937 random(13);
+    StepModel model(device, {5, 0, 300, 4099}, {.copy = DType::bf16}, random,
+                    static_cast<std::int64_t>(k % 2));
+    model.add_buffer(Array(DType::fp32, {70}, std::vector<double>(70, 1.0)),
+                     Array(DType::fp32, {70}, std::vector<double>(70, 2.0)));
+    model.rows()[2].present = k % 3 != 0;
+    model.upload();
+    model.set_state(with_scale(16));
+    CHECK_NOTHROW(whole_step(device, model, k % 4 < 2));
+    CHECK(model.state().record.did_step == 1);
+    CHECK_NOTHROW(unscale(checked(device), 0.5F, *model.rows()[3].on_device[1],
+                          model.rows()[3].on_device[2]->view()));
+    CHECK_NOTHROW(scale_gradient(checked(device), 0.5F, model.rows()[3].on_device[2]->view()));
+    CHECK_NOTHROW(
+        all_finite(checked(device), *model.rows()[3].on_device[1],
+                   reinterpret_cast<std::int32_t*>(model.rows()[2].on_device[2]->view().data)));
+  }
+}
+
+TEST_CASE("a step moves 4 bytes a parameter, then 30, in whole sectors, and next to nothing else") {
+  struct Traffic {
+    StepTypes types;
+    bool adam;
+    std::uint64_t inspect, update;  // bytes a parameter
+  };
+  const Traffic all[] = {
+      {{DType::fp32, DType::fp32, DType::fp16}, true, 4, 4 + 3 * 8 + 2},  // 30; 34 with launch A
+      {{DType::fp32, DType::fp32, DType::fp32}, true, 4, 28},
+      {{DType::fp32, DType::fp16, DType::bf16}, true, 2, 28},
+      {{DType::fp32, DType::fp32, DType::bf16}, false, 4, 4 + 2 * 8 + 2},
+      {{DType::bf16, DType::fp32, DType::fp32}, false, 4, 4 + 8 + 4}};
+  for (const Traffic& t : all) {
+    CAPTURE(name(t.types.gradient));
+    CAPTURE(name(t.types.copy));
+    SimDevice device;
+    device.emulator().config.profile = true;
+    std::mt19937 random(14);
+    constexpr std::int64_t kSize = 20 * kStepChunk;
+    StepModel model(device, {kSize}, t.types, random);
+    model.upload();
+    model.set_state(with_scale(16));
+    device.emulator().reset_profile();
+    whole_step(device, model, t.adam);
+    const auto check = [&](const char* kernel, std::uint64_t bytes) {
+      CAPTURE(kernel);
+      simt::RequestCounts sum =
+          device.emulator().profile().sum(kernel, simt::RequestKind::global_load);
+      sum += device.emulator().profile().sum(kernel, simt::RequestKind::global_store);
+      const double ratio = 32.0 * static_cast<double>(sum.sectors) /
+                           static_cast<double>(bytes * static_cast<std::uint64_t>(kSize));
+      CAPTURE(ratio);
+      CHECK(ratio >= 1);
+      CHECK(ratio <= 1.02);
+      CHECK(sum.sectors == sum.least_sectors);
+      simt::RequestCounts shared =
+          device.emulator().profile().sum(kernel, simt::RequestKind::shared_load);
+      shared += device.emulator().profile().sum(kernel, simt::RequestKind::shared_store);
+      CHECK(shared.excess_wavefronts == 0);
+    };
+    check("inspect_window", t.inspect);
+    check(t.adam ? "update_adam" : "update_momentum", t.update);
+  }
+}
+#endif
