@@ -657,8 +657,9 @@ TEST_CASE("a step moves 4 bytes a parameter, then 30, in whole sectors, and next
     SimDevice device;
     device.emulator().config.profile = true;
     std::mt19937 random(14);
-    constexpr std::int64_t kSize = 20 * kStepChunk;
-    StepModel model(device, {kSize}, t.types, random);
+    // Enough that what the last block does beside them does not count.
+    const std::int64_t size = (t.inspect == 2 ? 128 : 20) * kStepChunk;
+    StepModel model(device, {size}, t.types, random);
     model.upload();
     model.set_state(with_scale(16));
     device.emulator().reset_profile();
@@ -669,7 +670,7 @@ TEST_CASE("a step moves 4 bytes a parameter, then 30, in whole sectors, and next
           device.emulator().profile().sum(kernel, simt::RequestKind::global_load);
       sum += device.emulator().profile().sum(kernel, simt::RequestKind::global_store);
       const double ratio = 32.0 * static_cast<double>(sum.sectors) /
-                           static_cast<double>(bytes * static_cast<std::uint64_t>(kSize));
+                           static_cast<double>(bytes * static_cast<std::uint64_t>(size));
       CAPTURE(ratio);
       CHECK(ratio >= 1);
       CHECK(ratio <= 1.02);
