@@ -56,8 +56,7 @@ Fill fill_of_gradient(Fill fill) {
 class Call {
  public:
   Call(const Case& c, DType dtype, Fill fill, GradientForm form, const CheckOptions& options)
-      : c_(c), dtype_(dtype), fill_(fill), options_(options), request_{c,  nullptr, dtype, {},
-                                                                       {}, form,    {},    0} {
+      : c_(c), dtype_(dtype), options_(options), request_{.c = c, .dtype = dtype, .form = form} {
     if (!options.reference) {
       parameters_.emplace(op_signature(c.operation), c.parameters);
       request_.parameters = &*parameters_;
@@ -152,7 +151,6 @@ class Call {
   const Case& c_;
   std::optional<OpParameters> parameters_;
   DType dtype_;
-  Fill fill_;
   const CheckOptions& options_;
   CallRequest request_;
 };

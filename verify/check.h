@@ -38,10 +38,10 @@ struct CallRequest {
   const Case& c;
   const OpParameters* parameters = nullptr;  // null for a reference of a person's own
   DType dtype = DType::fp32;
-  NamedTensors inputs;
-  Tensor dy;  // undefined: forward only
+  NamedTensors inputs{};
+  Tensor dy{};  // undefined: forward only
   GradientForm form = GradientForm::leaf;
-  NamedTensors before;  // accumulated: what each gradient holds
+  NamedTensors before{};  // accumulated: what each gradient holds
   std::uint64_t schedule = 0;
 };
 

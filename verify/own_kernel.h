@@ -57,7 +57,7 @@ struct Launcher {
 
 // f(target, call) for the targets of the kernel library that this file is linked with.
 template <class F>
-Launcher launcher(F f) {
+Launcher launcher([[maybe_unused]] F f) {
   Launcher l;
 #if defined(ROUNDOFF_HAS_SIM)
   l.sim = [f](const KernelCall& call) { f(Sim{call.stream, call.errors}, call); };
