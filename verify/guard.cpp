@@ -1,5 +1,6 @@
 #include "verify/guard.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/base/check.h"
@@ -22,21 +23,24 @@ MemoryAccess host_memory() {
   return {copy, copy};
 }
 
-void MemoryGuard::lay_sentinels(const Allocation& b) {
-  // Before data; after its last byte up to the end of the block's margin.
+// One copy a block each way: on a device every copy waits.
+void MemoryGuard::write_block(const Allocation& b, bool poison) {
   const std::size_t after = b.capacity - b.bytes + kMargin;
-  std::vector<std::byte> pattern(std::max(kMargin, after));
-  for (std::size_t i = 0; i < kMargin; ++i) pattern[i] = sentinel(i);
-  access_.to_device(b.data - kMargin, pattern.data(), kMargin);
-  for (std::size_t i = 0; i < after; ++i) pattern[i] = sentinel(b.bytes + i);
-  access_.to_device(b.data + b.bytes, pattern.data(), after);
+  scratch_.resize(kMargin + b.bytes + after);
+  for (std::size_t i = 0; i < kMargin; ++i) scratch_[i] = sentinel(i);
+  for (std::size_t i = 0; i < after; ++i) scratch_[kMargin + b.bytes + i] = sentinel(b.bytes + i);
+  if (poison) {
+    std::fill_n(scratch_.begin() + kMargin, b.bytes, static_cast<std::byte>(kPoison & 0xFFU));
+    access_.to_device(b.data - kMargin, scratch_.data(), scratch_.size());
+    return;
+  }
+  access_.to_device(b.data - kMargin, scratch_.data(), kMargin);
+  access_.to_device(b.data + b.bytes, scratch_.data() + kMargin + b.bytes, after);
 }
 
 void MemoryGuard::allocated(const Allocation& block) {
   live_[block.data] = {block, "", std::string(block.node)};
-  lay_sentinels(block);
-  scratch_.assign(block.bytes, static_cast<std::byte>(kPoison & 0xFFU));
-  access_.to_device(block.data, scratch_.data(), block.bytes);
+  write_block(block, true);
 }
 
 void MemoryGuard::released(const Allocation& block) {
@@ -56,13 +60,13 @@ void MemoryGuard::name_buffer(const void* data, std::string name) {
 
 void MemoryGuard::inspect(Block& block) {
   const Allocation& b = block.allocation;
-  const auto look = [&](const std::byte* from, std::size_t bytes, std::size_t place,
-                        const char* where, bool after) {
-    scratch_.resize(bytes);
-    access_.to_host(scratch_.data(), from, bytes);
+  scratch_.resize(b.capacity + 2 * kMargin);
+  access_.to_host(scratch_.data(), b.data - kMargin, scratch_.size());
+  const auto look = [&](std::size_t from, std::size_t bytes, std::size_t place, const char* where,
+                        bool after) {
     std::size_t wrong = 0, first = 0, last = 0;
     for (std::size_t i = 0; i < bytes; ++i) {
-      if (scratch_[i] == sentinel(place + i)) continue;
+      if (scratch_[from + i] == sentinel(place + i)) continue;
       if (wrong++ == 0) first = i;
       last = i;
     }
@@ -75,15 +79,15 @@ void MemoryGuard::inspect(Block& block) {
                             block.node.empty() ? "" : ", made in ", block.node, "): ", wrong,
                             " bytes ", where, " were overwritten, ", distance));
   };
-  look(b.data - kMargin, kMargin, 0, "before it", false);
-  look(b.data + b.bytes, b.capacity - b.bytes + kMargin, b.bytes, "behind it", true);
+  look(0, kMargin, 0, "before it", false);
+  look(kMargin + b.bytes, b.capacity - b.bytes + kMargin, b.bytes, "behind it", true);
 }
 
 std::vector<std::string> MemoryGuard::overruns() {
   for (auto& [data, block] : live_) {
     const std::size_t before = found_.size();
     inspect(block);
-    if (found_.size() != before) lay_sentinels(block.allocation);  // told once
+    if (found_.size() != before) write_block(block.allocation, false);  // told once
   }
   std::vector<std::string> lines;
   lines.swap(found_);

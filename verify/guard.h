@@ -45,7 +45,7 @@ class MemoryGuard : public AllocationObserver {
     std::string node;
   };
   void inspect(Block& block);
-  void lay_sentinels(const Allocation& block);
+  void write_block(const Allocation& block, bool poison);
 
   MemoryAccess access_;
   std::map<const std::byte*, Block> live_;
