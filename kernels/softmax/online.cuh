@@ -1,19 +1,17 @@
-// exp and log of either arithmetic, and a row's maximum with the sum of its shifted exponentials in
-// one pass: when the maximum grows, what was summed is scaled by exp(old - new).
+// A row's maximum with the sum of its shifted exponentials in one pass: when the maximum grows, what
+// was summed is scaled by exp(old - new).
 #pragma once
 
-#include <cmath>
 #include <limits>
 
+#include "kernels/elementwise/math.cuh"
 #include "kernels/reduce/block.cuh"
 
 namespace roundoff {
 
 ROUNDOFF_DEVICE_NAMESPACE {
-  ROUNDOFF_DEVICE float exponential(float x) { return expf(x); }
-  ROUNDOFF_DEVICE double exponential(double x) { return exp(x); }
-  ROUNDOFF_DEVICE float logarithm(float x) { return logf(x); }
-  ROUNDOFF_DEVICE double logarithm(double x) { return log(x); }
+  using math::exponential;
+  using math::logarithm;
 
   template <class A>
   inline constexpr A kInfinity = std::numeric_limits<A>::infinity();
