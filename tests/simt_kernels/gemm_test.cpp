@@ -481,3 +481,11 @@ TEST_CASE("gemm on a device refuses what does not fit, before it launches") {
   run(p, *a, *b, none, Out());  // not wanted
   CHECK(device.emulator().counters().launches == 0);
 }
+
+TEST_CASE("gemm on a device: a small product takes a few warps") {
+  SimDevice device;
+  device_gemm(device, {.m = 16, .n = 16, .k = 576, .trans_b = true},
+              Array(DType::fp32, {16, 576}, ones(16 * 576)),
+              Array(DType::fp32, {16, 576}, ones(16 * 576)), Array(DType::fp32, {16, 16}));
+  CHECK(device.emulator().counters().threads <= 64);
+}
