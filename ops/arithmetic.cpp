@@ -46,8 +46,11 @@ struct BinaryOp {
     f.run([&](auto target) {
       // In turn: where a and b are the same value, the second adds to what the first has written.
       const BinaryParams kernel{.op = params.op, .accumulator = f.accumulator()};
-      if (f.wants(0)) binary_backward(target, kernel, a, b, dy.view(), f.grad_in(0), Out());
-      if (f.wants(1)) binary_backward(target, kernel, a, b, dy.view(), Out(), f.grad_in(1));
+      Scratch& scratch = f.context().scratch;
+      if (f.wants(0))
+        binary_backward(target, kernel, a, b, dy.view(), f.grad_in(0), Out(), scratch);
+      if (f.wants(1))
+        binary_backward(target, kernel, a, b, dy.view(), Out(), f.grad_in(1), scratch);
     });
   }
 };

@@ -50,11 +50,15 @@ struct ReduceOp {
             Tensor::empty(f.context().allocator, shape, DType::i64, MemoryCategory::activations);
         where = index.view();
       }
-      f.run([&](auto target) { max_forward(target, kernel, x.view(), y.view(), where); });
+      f.run([&](auto target) {
+        max_forward(target, kernel, x.view(), y.view(), where, f.context().scratch);
+      });
       f.save(0, index);
       return;
     }
-    f.run([&](auto target) { reduce_forward(target, params.op, kernel, x.view(), y.view()); });
+    f.run([&](auto target) {
+      reduce_forward(target, params.op, kernel, x.view(), y.view(), f.context().scratch);
+    });
     if (params.op == Reduce::norm) f.save(0, x);
   }
   static void backward(BackwardFrame& f) {

@@ -20,6 +20,8 @@ std::string describe(const DeviceErrors& r) {
     case DeviceError::embedding_backward_index:
       return concat("[embedding_backward] index ", r.value, " at position ", r.where,
                     ", expected in [0, ", r.detail, ")");
+    case DeviceError::max_index:
+      return concat("[max] index ", r.value, " of output ", r.where, " is not one of its terms");
   }
   return concat("[device] a kernel reported an unknown error ", r.code, " at ", r.where, ", value ",
                 r.value);

@@ -20,6 +20,8 @@ enum class DeviceError : std::int32_t {
   // where: position, value: the index, detail: rows of the table.
   embedding_index = 3,
   embedding_backward_index = 4,
+  // where: output, value: the index.
+  max_index = 5,
 };
 
 // What a kernel reported, as an error of the operation that it belongs to.

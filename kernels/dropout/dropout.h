@@ -11,8 +11,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "kernels/base/philox.h"
+#include "kernels/base/target.h"
 #include "kernels/base/view.h"
 
 namespace roundoff {
@@ -28,7 +30,17 @@ void validate(const DropoutParams& params);
 
 // Throw where shapes differ, or where samples or elements leave the generator's range.
 void dropout_forward(Ref, const DropoutParams& params, const ConstView& x, const Out& y);
+template <DeviceTarget T>
+void dropout_forward(T target, const DropoutParams& params, const ConstView& x, const Out& y);
 // The gradient is the same map, applied to dy.
 void dropout_backward(Ref, const DropoutParams& params, const ConstView& dy, const Out& dx);
+template <DeviceTarget T>
+void dropout_backward(T target, const DropoutParams& params, const ConstView& dy, const Out& dx);
+
+namespace detail {
+// What the launchers throw for, where y is wanted.
+void check_dropout(std::string_view operation, const DropoutParams& params, const ConstView& x,
+                   const Out& y);
+}  // namespace detail
 
 }  // namespace roundoff

@@ -88,6 +88,21 @@ void apply(std::string_view operation, const DropoutParams& params, const ConstV
            const Out& y) {
   validate(params);
   if (!y.wanted) return;
+  detail::check_dropout(operation, params, x, y);
+  if (x.numel() == 0) return;
+  const std::int64_t samples = x.shape.rank() == 0 ? 1 : x.shape[0];
+  const std::int64_t elements = x.numel() / samples;
+  if (params.p == 0.0) return convert(Ref{}, x, y);
+  if (x.dtype == DType::fp64 || y.view.dtype == DType::fp64)
+    run<double>(params, samples, elements, x, y);
+  else
+    run<float>(params, samples, elements, x, y);
+}
+
+}  // namespace
+
+void detail::check_dropout(std::string_view operation, const DropoutParams& params,
+                           const ConstView& x, const Out& y) {
   ROUNDOFF_CHECK(x.shape == y.view.shape, operation, "input has shape ", x.shape,
                  ", output has shape ", y.view.shape);
   ROUNDOFF_CHECK(is_floating(x.dtype) && is_floating(y.view.dtype), operation, "does not take ",
@@ -101,14 +116,9 @@ void apply(std::string_view operation, const DropoutParams& params, const ConstV
                  operation, "samples ", params.sample0, " + ", samples, ", below 2^32 expected");
   ROUNDOFF_CHECK(elements <= (std::int64_t{1} << 34), operation, elements,
                  " elements a sample, at most 2^34 expected");
-  if (params.p == 0.0) return convert(Ref{}, x, y);
-  if (x.dtype == DType::fp64 || y.view.dtype == DType::fp64)
-    run<double>(params, samples, elements, x, y);
-  else
-    run<float>(params, samples, elements, x, y);
+  ROUNDOFF_CHECK(y.write == Write::overwrite || !is_16bit(y.view.dtype), operation,
+                 "cannot accumulate into ", name(y.view.dtype), "; fp32 or fp64 expected");
 }
-
-}  // namespace
 
 void validate(const DropoutParams& params) {
   if (!(params.p >= 0.0 && params.p <= 1.0))

@@ -118,13 +118,7 @@ void forward(const ConstView& a, const ConstView& b, const Out& y, F f) {
   broadcast_map<T>(plan, a, b, y, f);
 }
 
-// Which axes of `out` an operand of shape `in` was repeated along.
-std::uint32_t repeated_axes(const Shape& in, const Shape& out) {
-  std::uint32_t axes = 0;
-  for (int i = 1; i <= out.rank(); ++i)
-    if (out[-i] != 1 && (i > in.rank() || in[-i] == 1)) axes |= 1U << (out.rank() - i);
-  return axes;
-}
+using detail::repeated_axes;
 
 enum class Reads { neither, a, b, both };
 

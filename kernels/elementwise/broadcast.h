@@ -56,4 +56,12 @@ struct Broadcast {
   }
 };
 
+// Which axes of `out` an operand of shape `in` was repeated along.
+inline std::uint32_t repeated_axes(const Shape& in, const Shape& out) {
+  std::uint32_t axes = 0;
+  for (int i = 1; i <= out.rank(); ++i)
+    if (out[-i] != 1 && (i > in.rank() || in[-i] == 1)) axes |= 1U << (out.rank() - i);
+  return axes;
+}
+
 }  // namespace roundoff::detail

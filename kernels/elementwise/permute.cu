@@ -8,6 +8,7 @@
 // Values of one type are moved as words; others are widened and rounded once.
 #include "kernels/elementwise/chunks.h"
 #include "kernels/elementwise/map.cuh"
+#include "kernels/elementwise/move.cuh"
 #include "kernels/elementwise/permute.h"
 #include "kernels/simt/divide.cuh"
 
@@ -47,38 +48,6 @@ ROUNDOFF_DEVICE_NAMESPACE {
       i = rest;
     }
   }
-
-  // Words that are moved.
-  template <class Word>
-  struct MoveWords {
-    using Value = Word;
-    static constexpr int kCount = static_cast<int>(16 / sizeof(Word));
-    const Word* x;
-    Word* y;
-    ROUNDOFF_DEVICE Word load(std::int64_t i) const { return x[i]; }
-    ROUNDOFF_DEVICE void store(std::int64_t i, Word value) const { y[i] = value; }
-    ROUNDOFF_DEVICE void copy_pack(std::int64_t from, std::int64_t to) const {
-      store_vector(y + to, load_vector<uint4>(x + from));
-    }
-    int head() const { return pack_head<kCount>(x, y); }
-  };
-
-  // Values that are rounded.
-  template <class A>
-  struct MoveRounded {
-    using Value = A;
-    static constexpr int kCount = kAnyPack<A>;
-    AnyArray x;
-    AnyOut y;
-    ROUNDOFF_DEVICE A load(std::int64_t i) const { return load_any<A>(x, i); }
-    ROUNDOFF_DEVICE void store(std::int64_t i, A value) const { store_any(y, i, value); }
-    ROUNDOFF_DEVICE void copy_pack(std::int64_t from, std::int64_t to) const {
-      A v[kCount];
-      load_any_pack(x, from, v);
-      store_any_pack(y, to, v);
-    }
-    int head() const { return any_pack_head<kCount>(x, y); }
-  };
 
   // Rows of `extent` elements that are contiguous in both.
   template <class Move>
@@ -185,25 +154,7 @@ void permute(T target, const PermuteParams& params, const ConstView& x, const Ou
   const std::int64_t n = x.numel();
   if (n == 0) return;
   const detail::PermuteGeometry g(params, x.shape);
-  const auto move_words = [&]<class Word>(Word) {
-    launch_permute(target, MoveWords<Word>{x.as<Word>(), y.view.as<Word>()}, g, n);
-  };
-  if (x.dtype == y.view.dtype && y.write == Write::overwrite) {
-    switch (size_of(x.dtype)) {
-      case 8:
-        return move_words(std::uint64_t{});
-      case 4:
-        return move_words(std::uint32_t{});
-      case 2:
-        return move_words(std::uint16_t{});
-      default:
-        return move_words(std::uint8_t{});
-    }
-  }
-  if (x.dtype == DType::fp64 || y.view.dtype == DType::fp64)
-    launch_permute(target, MoveRounded<double>{x, y}, g, n);
-  else
-    launch_permute(target, MoveRounded<float>{x, y}, g, n);
+  with_move(x, y, [&](const auto& move) { launch_permute(target, move, g, n); });
 }
 
 template void permute(Target, const PermuteParams&, const ConstView&, const Out&);

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "kernels/base/scratch.h"
+#include "kernels/base/target.h"
 #include "kernels/base/view.h"
 
 namespace roundoff {
@@ -19,8 +20,21 @@ struct EmbeddingParams {
 };
 
 void embedding_forward(Ref, const ConstView& table, const ConstView& index, const Out& y);
+template <DeviceTarget T>
+void embedding_forward(T target, const ConstView& table, const ConstView& index, const Out& y);
 // dtable [V, D]; overwrite starts from zeros, and may be asked of 16-bit types (summed in fp32).
 void embedding_backward(Ref, const EmbeddingParams& params, const ConstView& index,
                         const ConstView& dy, const Out& dtable, Scratch& scratch);
+// On a device indices are grouped by row first, in `scratch` of its memory; an index outside [0, V)
+// is reported (kernels/base/device_error.h), gives zeros and gets no gradient.
+template <DeviceTarget T>
+void embedding_backward(T target, const EmbeddingParams& params, const ConstView& index,
+                        const ConstView& dy, const Out& dtable, Scratch& scratch);
+
+namespace detail {
+// What the launchers throw for, but for the indices' values, which only the reference reads.
+void check_embedding_forward(const ConstView& table, const ConstView& index, const Out& y);
+void check_embedding_backward(const ConstView& index, const ConstView& dy, const Out& dtable);
+}  // namespace detail
 
 }  // namespace roundoff

@@ -15,9 +15,8 @@ std::int64_t index_at(const ConstView& index, std::int64_t i) {
   return index.dtype == DType::i64 ? index.as<std::int64_t>()[i] : index.as<std::int32_t>()[i];
 }
 
-// Checks everything; returns the number of indices.
-std::int64_t check(std::string_view operation, const Shape& table, const ConstView& index,
-                   const Shape& rows) {
+void check_shapes(std::string_view operation, const Shape& table, const ConstView& index,
+                  const Shape& rows) {
   ROUNDOFF_CHECK(table.rank() == 2, operation, "table has shape ", table, ", [V, D] expected");
   ROUNDOFF_CHECK(index.dtype == DType::i64 || index.dtype == DType::i32, operation, "index is ",
                  name(index.dtype), "; int64 or int32 expected");
@@ -25,6 +24,10 @@ std::int64_t check(std::string_view operation, const Shape& table, const ConstVi
   for (int a = 0; fits && a < index.shape.rank(); ++a) fits = rows[a] == index.shape[a];
   ROUNDOFF_CHECK(fits, operation, "index has shape ", index.shape, " and table ", table,
                  ", rows have shape ", rows);
+}
+
+// Returns the number of indices.
+std::int64_t check_values(std::string_view operation, const Shape& table, const ConstView& index) {
   const std::int64_t n = index.numel();
   for (std::int64_t i = 0; i < n; ++i) {
     const std::int64_t row = index_at(index, i);
@@ -73,10 +76,26 @@ void backward(const EmbeddingParams& params, const ConstView& index, const Const
 
 }  // namespace
 
-void embedding_forward(Ref, const ConstView& table, const ConstView& index, const Out& y) {
+void detail::check_embedding_forward(const ConstView& table, const ConstView& index, const Out& y) {
   ROUNDOFF_CHECK(is_floating(table.dtype), "embedding", "table is ", name(table.dtype),
                  "; a floating type expected");
-  const std::int64_t n = check("embedding", table.shape, index, y.view.shape);
+  check_shapes("embedding", table.shape, index, y.view.shape);
+}
+
+void detail::check_embedding_backward(const ConstView& index, const ConstView& dy,
+                                      const Out& dtable) {
+  const View& to = dtable.view;
+  ROUNDOFF_CHECK(is_floating(dy.dtype) && is_floating(to.dtype), "embedding_backward",
+                 "does not take ", name(dy.dtype), " to ", name(to.dtype),
+                 "; floating types expected");
+  ROUNDOFF_CHECK(dtable.write == Write::overwrite || !is_16bit(to.dtype), "embedding_backward",
+                 "cannot accumulate into ", name(to.dtype), "; fp32 or fp64 expected");
+  check_shapes("embedding_backward", to.shape, index, dy.shape);
+}
+
+void embedding_forward(Ref, const ConstView& table, const ConstView& index, const Out& y) {
+  detail::check_embedding_forward(table, index, y);
+  const std::int64_t n = check_values("embedding", table.shape, index);
   if (!y.wanted) return;
   const std::int64_t width = table.shape[1];
   if (width == 0) return;
@@ -99,12 +118,8 @@ void embedding_backward(Ref, const EmbeddingParams& params, const ConstView& ind
                         const ConstView& dy, const Out& dtable, Scratch& scratch) {
   if (!dtable.wanted) return;
   const View& to = dtable.view;
-  ROUNDOFF_CHECK(is_floating(dy.dtype) && is_floating(to.dtype), "embedding_backward",
-                 "does not take ", name(dy.dtype), " to ", name(to.dtype),
-                 "; floating types expected");
-  ROUNDOFF_CHECK(dtable.write == Write::overwrite || !is_16bit(to.dtype), "embedding_backward",
-                 "cannot accumulate into ", name(to.dtype), "; fp32 or fp64 expected");
-  const std::int64_t n = check("embedding_backward", to.shape, index, dy.shape);
+  detail::check_embedding_backward(index, dy, dtable);
+  const std::int64_t n = check_values("embedding_backward", to.shape, index);
   if (to.dtype == DType::fp64 || dy.dtype == DType::fp64)
     backward<double>(params, index, dy, n, dtable, scratch);
   else

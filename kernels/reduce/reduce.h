@@ -56,4 +56,40 @@ void max_forward(Ref, const ReduceParams& params, const ConstView& x, const Out&
 void max_backward(Ref, const ReduceParams& params, const ConstView& index, const ConstView& dy,
                   const Out& dx);
 
+// On a device: sums are formed in pairs (kernels/reduce/stages.cuh), means of fp32 and 16-bit terms
+// in fp64; the fp16 accumulator runs in index order as above, one thread an output; the
+// accumulators of GPUs are refused for 16-bit terms. An index that is none of its output's terms is
+// reported (DeviceError::max_index), and its gradient dropped. `scratch` is of the device's memory.
+template <DeviceTarget T>
+void reduce_forward(T target, Reduce op, const ReduceParams& params, const ConstView& x,
+                    const Out& y, Scratch& scratch);
+template <DeviceTarget T>
+void reduce_backward(T target, Reduce op, const ReduceParams& params, const ConstView& x,
+                     const ConstView& dy, const Out& dx, Scratch& scratch);
+template <DeviceTarget T>
+void max_forward(T target, const ReduceParams& params, const ConstView& x, const Out& y,
+                 const Out& index, Scratch& scratch);
+template <DeviceTarget T>
+void max_backward(T target, const ReduceParams& params, const ConstView& index, const ConstView& dy,
+                  const Out& dx);
+inline void reduce_forward(Ref target, Reduce op, const ReduceParams& params, const ConstView& x,
+                           const Out& y, Scratch&) {
+  reduce_forward(target, op, params, x, y);
+}
+inline void max_forward(Ref target, const ReduceParams& params, const ConstView& x, const Out& y,
+                        const Out& index, Scratch&) {
+  max_forward(target, params, x, y, index);
+}
+
+// What the launchers throw for.
+namespace detail {
+void check_reduce_forward(Reduce op, const ReduceParams& params, const ConstView& x, const Out& y);
+void check_reduce_backward(Reduce op, const ReduceParams& params, const ConstView& x,
+                           const ConstView& dy, const Out& dx);
+void check_max_forward(const ReduceParams& params, const ConstView& x, const Out& y,
+                       const Out& index);
+void check_max_backward(const ReduceParams& params, const ConstView& index, const ConstView& dy,
+                        const Out& dx);
+}  // namespace detail
+
 }  // namespace roundoff

@@ -341,13 +341,56 @@ void max_of(const ReduceGeometry& g, const ConstView& x, const Out& y, const Out
 
 }  // namespace
 
-void reduce_forward(Ref, Reduce op, const ReduceParams& params, const ConstView& x, const Out& y) {
-  if (!y.wanted) return;
+void detail::check_reduce_forward(Reduce op, const ReduceParams& params, const ConstView& x,
+                                  const Out& y) {
   const std::string_view operation = name(op);
   ROUNDOFF_CHECK(op != Reduce::max, operation, "a maximum is max_forward's");
-  detail::check_floating(x, operation, "x");
+  check_floating(x, operation, "x");
   check_reduced(y.view, x.shape, params.axes, operation, "y");
-  detail::check_out(y, y.view.shape, operation, "y");
+  check_out(y, y.view.shape, operation, "y");
+}
+
+void detail::check_reduce_backward(Reduce op, const ReduceParams& params, const ConstView& x,
+                                   const ConstView& dy, const Out& dx) {
+  const std::string_view operation = name(op);
+  ROUNDOFF_CHECK(op != Reduce::max, operation, "a maximum's gradient is max_backward's");
+  check_floating(x, operation, "x");
+  check_floating(dy, operation, "dy");
+  check_reduced(dy, x.shape, params.axes, operation, "dy");
+  check_out(dx, x.shape, operation, "dx");
+}
+
+void detail::check_max_forward(const ReduceParams& params, const ConstView& x, const Out& y,
+                               const Out& index) {
+  const std::string_view operation = name(Reduce::max);
+  check_floating(x, operation, "x");
+  if (y.wanted) {
+    check_reduced(y.view, x.shape, params.axes, operation, "y");
+    check_out(y, y.view.shape, operation, "y");
+  }
+  if (index.wanted) {
+    check_reduced(index.view, x.shape, params.axes, operation, "index");
+    ROUNDOFF_CHECK(index.view.dtype == DType::i64, operation, "index is ", name(index.view.dtype),
+                   ", int64 expected");
+  }
+  const ReduceGeometry g(x.shape, params.axes);
+  ROUNDOFF_CHECK(g.outputs == 0 || g.terms != 0, operation, "of no elements: shape ", x.shape);
+}
+
+void detail::check_max_backward(const ReduceParams& params, const ConstView& index,
+                                const ConstView& dy, const Out& dx) {
+  const std::string_view operation = name(Reduce::max);
+  const Shape& shape = dx.view.shape;
+  check_floating(dy, operation, "dy");
+  check_reduced(dy, shape, params.axes, operation, "dy");
+  ROUNDOFF_CHECK(index.dtype == DType::i64 && index.shape == dy.shape, operation, "index is ",
+                 name(index.dtype), " of shape ", index.shape, ", expected int64 ", dy.shape);
+  check_out(dx, shape, operation, "dx");
+}
+
+void reduce_forward(Ref, Reduce op, const ReduceParams& params, const ConstView& x, const Out& y) {
+  if (!y.wanted) return;
+  detail::check_reduce_forward(op, params, x, y);
   const Order order = order_of(op, params.accumulator, x.dtype);
   if (op == Reduce::norm) {
     norms(ReduceGeometry(x.shape, params.axes), x,
@@ -361,12 +404,7 @@ void reduce_forward(Ref, Reduce op, const ReduceParams& params, const ConstView&
 void reduce_backward(Ref, Reduce op, const ReduceParams& params, const ConstView& x,
                      const ConstView& dy, const Out& dx, Scratch& scratch) {
   if (!dx.wanted) return;
-  const std::string_view operation = name(op);
-  ROUNDOFF_CHECK(op != Reduce::max, operation, "a maximum's gradient is max_backward's");
-  detail::check_floating(x, operation, "x");
-  detail::check_floating(dy, operation, "dy");
-  check_reduced(dy, x.shape, params.axes, operation, "dy");
-  detail::check_out(dx, x.shape, operation, "dx");
+  detail::check_reduce_backward(op, params, x, dy, dx);
   const ReduceGeometry g(x.shape, params.axes);
   if (op == Reduce::norm) return norm_backward(g, x, dy, dx, scratch);
   detail::with_arithmetic(detail::wants_fp64(params.accumulator, x, dy), [&]<class T>(T) {
@@ -377,36 +415,20 @@ void reduce_backward(Ref, Reduce op, const ReduceParams& params, const ConstView
 void max_forward(Ref, const ReduceParams& params, const ConstView& x, const Out& y,
                  const Out& index) {
   if (!y.wanted && !index.wanted) return;
-  const std::string_view operation = name(Reduce::max);
-  detail::check_floating(x, operation, "x");
-  if (y.wanted) {
-    check_reduced(y.view, x.shape, params.axes, operation, "y");
-    detail::check_out(y, y.view.shape, operation, "y");
-  }
-  if (index.wanted) {
-    check_reduced(index.view, x.shape, params.axes, operation, "index");
-    ROUNDOFF_CHECK(index.view.dtype == DType::i64, operation, "index is ", name(index.view.dtype),
-                   ", int64 expected");
-  }
+  detail::check_max_forward(params, x, y, index);
   const ReduceGeometry g(x.shape, params.axes);
   if (g.outputs == 0) return;
-  ROUNDOFF_CHECK(g.terms != 0, operation, "of no elements: shape ", x.shape);
   detail::with_arithmetic(x.dtype == DType::fp64, [&]<class T>(T) { max_of<T>(g, x, y, index); });
 }
 
 void max_backward(Ref, const ReduceParams& params, const ConstView& index, const ConstView& dy,
                   const Out& dx) {
   if (!dx.wanted) return;
-  const std::string_view operation = name(Reduce::max);
+  detail::check_max_backward(params, index, dy, dx);
   const Shape& shape = dx.view.shape;
-  detail::check_floating(dy, operation, "dy");
-  check_reduced(dy, shape, params.axes, operation, "dy");
-  ROUNDOFF_CHECK(index.dtype == DType::i64 && index.shape == dy.shape, operation, "index is ",
-                 name(index.dtype), " of shape ", index.shape, ", expected int64 ", dy.shape);
-  detail::check_out(dx, shape, operation, "dx");
   const auto* where = index.as<std::int64_t>();
   for (std::int64_t o = 0; o < dy.numel(); ++o)
-    ROUNDOFF_CHECK(where[o] >= 0 && where[o] < shape.numel(), operation, "index ", where[o],
+    ROUNDOFF_CHECK(where[o] >= 0 && where[o] < shape.numel(), name(Reduce::max), "index ", where[o],
                    " is out of range for shape ", shape);
   if (dx.write == Write::overwrite && shape.numel() != 0)
     std::memset(dx.view.data, 0, static_cast<std::size_t>(shape.numel()) * size_of(dx.view.dtype));

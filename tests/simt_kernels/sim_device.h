@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "kernels/base/scratch.h"
 #include "kernels/base/target.h"
@@ -27,6 +29,13 @@ inline constexpr bool kSanitized = false;
 #endif
 
 class SimDevice {
+  struct Source : ScratchSource {
+    explicit Source(simt::Emulator& device) : emulator(device) {}
+    void* allocate(std::size_t bytes) override { return emulator.allocate(bytes); }
+    void free(void* memory) noexcept override { emulator.free(memory); }
+    simt::Emulator& emulator;
+  };
+
  public:
   // `schedule`: a number of simt::with_schedule's family.
   explicit SimDevice(std::uint64_t schedule = 0)
@@ -37,6 +46,8 @@ class SimDevice {
   }
   SimTarget target() { return {{&stream_}, errors_}; }
   simt::Emulator& emulator() { return emulator_; }
+  // Every piece an allocation of its own, so that one that is left is told.
+  Scratch& scratch() { return scratch_; }
   // What kernels reported since the last call.
   DeviceErrors take_errors() {
     DeviceErrors report;
@@ -49,6 +60,7 @@ class SimDevice {
  private:
   simt::Emulator emulator_;
   simt::SimStream stream_;
+  Scratch scratch_{std::make_shared<Source>(emulator_), true};
   DeviceErrors* errors_ = nullptr;
 };
 
