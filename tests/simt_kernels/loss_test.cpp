@@ -353,6 +353,29 @@ TEST_CASE("other types of gradient, an fp64 accumulator, gradients that are adde
   for (std::int64_t i = 0; i < 120; ++i) REQUIRE(added[i] == 2 * single.dlogits[i]);
 }
 
+TEST_CASE("a row has the same loss and gradient wherever it stands in a batch") {
+  SimDevice device;
+  for (const std::int64_t classes : {3, 19, 257, 1001, 9001}) {
+    const std::int64_t rows = 3;
+    const std::vector<double> values = Uniform(33).take(rows * classes, 9);
+    const Options o{.params = {.label_smoothing = 0.1, .reduction = Reduction::none}};
+    const Result whole = run(device, Array(DType::bf16, {rows, classes}, values),
+                             Array(DType::i64, {rows}, {2, 1, 0}), o);
+    const std::vector<double> dx = whole.dlogits.values();
+    for (std::int64_t r = 0; r < rows; ++r) {
+      CAPTURE(classes);
+      CAPTURE(r);
+      const auto part = [&](const std::vector<double>& v) {
+        return std::vector<double>(v.begin() + r * classes, v.begin() + (r + 1) * classes);
+      };
+      const Result alone = run(device, Array(DType::bf16, {1, classes}, part(values)),
+                               Array(DType::i64, {1}, {static_cast<double>(2 - r)}), o);
+      CHECK(alone.loss[0] == whole.loss[r]);
+      CHECK(alone.dlogits.values() == part(dx));
+    }
+  }
+}
+
 TEST_CASE("the same loss and gradient under every schedule") {
   const Array x(DType::bf16, {300, 37}, Uniform(31).take(300 * 37, 9));
   const Array y(DType::i64, {300}, std::vector<double>(300, 5));
