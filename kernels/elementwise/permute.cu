@@ -2,8 +2,9 @@
 //
 // y's axes, innermost first, after merging: where the innermost one is contiguous in x as well,
 // rows are copied in packs. Otherwise x's innermost axis is another one of y's, and tiles of 32 x
-// 32 of the two go through shared memory: read along x's, written along y's. Rows of the tile are
-// 33 values long, so that neither way two lanes meet in one bank, whatever the size of a value.
+// 32 of the two go through shared memory: read along x's, written along y's. A row of the tile is
+// an odd number of 4-byte words (an odd number of values of 8 bytes), so that neither way two lanes
+// meet in one bank.
 //
 // Values of one type are moved as words; others are widened and rounded once.
 #include "kernels/elementwise/chunks.h"
@@ -70,7 +71,9 @@ ROUNDOFF_DEVICE_NAMESPACE {
   template <class Move>
   __global__ void __launch_bounds__(kTile* kTileRows)
       permute_tiles(Move move, const __grid_constant__ Tiles t) {
-    ROUNDOFF_SHARED(typename Move::Value, tile, [kTile][kTile + 1]);
+    constexpr int kValueBytes = static_cast<int>(sizeof(typename Move::Value));
+    constexpr int kPitch = kTile + (kValueBytes < 4 ? 4 / kValueBytes : 1);
+    ROUNDOFF_SHARED(typename Move::Value, tile, [kTile][kPitch]);
     const auto lane = static_cast<int>(threadIdx.x);
     for (std::int64_t block = blockIdx.x; block < t.tiles; block += gridDim.x) {
       const std::int64_t line = divide(block, t.across);
