@@ -105,7 +105,9 @@ void OpenedDevice::set_schedule(std::uint64_t k) const {
 }  // namespace detail
 
 CallRunner device_runner(Device device, const RunnerOptions& options) {
-  return [options, opened = detail::open_device(device, options)](const CallRequest& request) {
+  const auto devices = std::make_shared<detail::RenewedDevice>(device, options);
+  return [options, devices](const CallRequest& request) {
+    const detail::OpenedDevice& opened = devices->next();
     opened.set_schedule(request.schedule);
     detail::GuardedContext guarded(opened.runtime, options);
     return run(guarded, request);

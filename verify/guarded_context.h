@@ -64,4 +64,23 @@ struct OpenedDevice {
 };
 OpenedDevice open_device(Device device, const RunnerOptions& options);
 
+// A device for many runs. The emulator hands out every address once, and its memory takes longer to
+// open the more of it was used: a fresh one now and then.
+class RenewedDevice {
+ public:
+  RenewedDevice(Device device, const RunnerOptions& options)
+      : options_(options), opened_(open_device(device, options)) {}
+  const OpenedDevice& next() {
+    constexpr int kRuns = 32;
+    if (opened_.device == Device::sim && ++runs_ % kRuns == 0)
+      opened_ = open_device(opened_.device, options_);
+    return opened_;
+  }
+
+ private:
+  RunnerOptions options_;
+  OpenedDevice opened_;
+  int runs_ = 0;
+};
+
 }  // namespace roundoff::detail

@@ -239,19 +239,35 @@ class OwnKernelRun {
   std::vector<Tensor> held_;
 };
 
+namespace {
+
+void check_built(const OwnKernel& kernel, Device device, bool checked) {
+  constexpr const char* kNames[] = {"cpu", "sim", "cuda"};
+  for (const Launcher* l : {&kernel.forward, &kernel.backward})
+    if (*l && !function_of(*l, device, checked))
+      throw UsageError(concat("[", kernel.name, "] is not built for ",
+                              kNames[static_cast<int>(device)],
+                              checked ? " with the sanitizer and profiler" : ""));
+}
+
+}  // namespace
+
 CallRunner own_runner(const OwnKernel& kernel, Device device, const RunnerOptions& options) {
-  return own_runner(kernel, detail::open_device(device, options), options);
+  validate(kernel);
+  check_built(kernel, device, options.checked());
+  const auto devices = std::make_shared<detail::RenewedDevice>(device, options);
+  return [kernel, options, devices](const CallRequest& request) {
+    const detail::OpenedDevice& opened = devices->next();
+    opened.set_schedule(request.schedule);
+    detail::GuardedContext guarded(opened.runtime, options);
+    return OwnKernelRun(kernel, guarded, request).run();
+  };
 }
 
 CallRunner own_runner(const OwnKernel& kernel, const detail::OpenedDevice& device,
                       const RunnerOptions& options) {
   validate(kernel);
-  constexpr const char* kNames[] = {"cpu", "sim", "cuda"};
-  for (const Launcher* l : {&kernel.forward, &kernel.backward})
-    if (*l && !function_of(*l, device.device, options.checked()))
-      throw UsageError(concat("[", kernel.name, "] is not built for ",
-                              kNames[static_cast<int>(device.device)],
-                              options.checked() ? " with the sanitizer and profiler" : ""));
+  check_built(kernel, device.device, options.checked());
   return [kernel, options, device](const CallRequest& request) {
     device.set_schedule(request.schedule);
     detail::GuardedContext guarded(device.runtime, options);
