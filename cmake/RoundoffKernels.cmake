@@ -17,7 +17,8 @@ endif()
 set(ROUNDOFF_CHECKED_FLAGS -fsanitize=thread -O1 -g1 -fno-omit-frame-pointer
     -fno-optimize-sibling-calls)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  list(APPEND ROUNDOFF_CHECKED_FLAGS -fno-vectorize -fno-slp-vectorize
+  # Line tables are looked up by address.
+  list(APPEND ROUNDOFF_CHECKED_FLAGS -gdwarf-aranges -fno-vectorize -fno-slp-vectorize
        "SHELL:-mllvm -tsan-instrument-func-entry-exit=0" "SHELL:-mllvm -tsan-distinguish-volatile=1")
 else()
   list(APPEND ROUNDOFF_CHECKED_FLAGS -fno-tree-vectorize

@@ -218,7 +218,7 @@ const std::vector<Case>& cases() {
       {Bug::gemm_depth_off_by_one, "tiled_gemm", "out of bounds: read of 4 bytes at offset", gemm},
       {Bug::gemm_row_off_by_one, "tiled_gemm", "out of bounds: write of 4 bytes at shared", gemm},
       {Bug::gemm_tiles_overlap, "tiled_gemm", "blocks of one launch have no order", gemm},
-      {Bug::gemm_barrier_in_branch, "tiled_gemm", "tile_b", gemm},
+      {Bug::gemm_barrier_in_branch, "tiled_gemm", "tile_", gemm},
       {Bug::transpose_no_barrier, "transpose", "tile", transposed},
       {Bug::transpose_edge, "transpose", "tile", transposed},
       {Bug::transpose_misaligned, "transpose", "misaligned address: read of 16 bytes", transposed},
