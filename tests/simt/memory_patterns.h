@@ -30,6 +30,7 @@ enum class Pattern : int {
   add_without_release,  // reads another block's data after an atomic without a fence
   misaligned_plain,
   write_after_all_read,
+  host_memory,  // x is a pointer of the host
 };
 
 // One block of 64 threads for each of `blocks`; x: 64 words a block, written; scratch: 4096 bytes

@@ -81,6 +81,18 @@ TEST_CASE("what is wrong with memory is found under every schedule") {
   }
 }
 
+TEST_CASE("memory of the host is not the device's") {
+  SimDevice d(watched());
+  std::vector<std::uint32_t> host(64, 1);
+  std::uint32_t* y = d.upload(host);
+  unsigned* count = d.upload(std::vector<unsigned>(2));
+  const std::string text = fault([&] {
+    launch_pattern(d.checked(), Pattern::host_memory, 1, host.data(), nullptr, count, y);
+  });
+  CHECK_MESSAGE(contains(text, "out of bounds: read of 4 bytes at"), text);
+  CHECK_MESSAGE(contains(text, "which is memory of the host"), text);
+}
+
 TEST_CASE("memory that was freed, and memory of an earlier launch") {
   SimDevice d(watched());
   const std::vector<float> values(100, 1.0F);

@@ -15,17 +15,17 @@
 
 namespace roundoff::test {
 
-// How many schedules a kernel is tried under.
-inline constexpr std::uint64_t kSchedules = 4;
-
 // The tests are compiled twice: for the fast kernels, and for the instrumented ones, which the
 // sanitizer watches.
 #if defined(ROUNDOFF_TEST_CHECKED)
 using SimTarget = Checked;
 inline constexpr bool kSanitized = true;
+// How many schedules a kernel is tried under.
+inline constexpr std::uint64_t kSchedules = 16;
 #else
 using SimTarget = Sim;
 inline constexpr bool kSanitized = false;
+inline constexpr std::uint64_t kSchedules = 4;
 #endif
 
 class SimDevice {

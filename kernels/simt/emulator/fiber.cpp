@@ -63,6 +63,7 @@ struct Context {
   void* fake_stack = nullptr;  // kept for the slot's next fiber: what was abandoned frees nothing
   void* fiber = nullptr;
   bool own_fiber = false;
+  unsigned uses = 0;
   void (*entry)() = nullptr;
 
   Context() = default;
@@ -195,10 +196,13 @@ void* Stacks::prepare(std::size_t slot, void (*entry)()) {
   context.bottom = bottom;
   context.bytes = usable;
 #if defined(ROUNDOFF_TSAN)
-  // A new one: a context that was abandoned has not left its calls.
-  context.forget();
-  context.fiber = __tsan_create_fiber(0);
-  context.own_fiber = true;
+  // A context is not left by returning, so its fiber would hold ever more open calls.
+  constexpr unsigned kMostUses = 500;
+  if (context.uses++ % kMostUses == 0) {
+    context.forget();
+    context.fiber = __tsan_create_fiber(0);
+    context.own_fiber = true;
+  }
 #endif
   context.entry = entry;
   getcontext(&context.registers);

@@ -48,6 +48,7 @@ void vector_load(const void* p, std::size_t bytes, const void* code) {
 void vector_store(void* p, std::size_t bytes, const void* code) {
   seen_aligned(p, bytes, Access::write, code);
 }
+void copy_arguments(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 
 }  // namespace roundoff::simt
 

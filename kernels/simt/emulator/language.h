@@ -150,11 +150,22 @@ using simt::bar_sync;
 template <class... P, class... A>
 void launch(Target target, const LaunchConfig& config, void (*kernel)(P...), A&&... arguments) {
   static_assert((std::is_trivially_copyable_v<P> && ...), "arguments are copied as bytes");
-  simt::sim_launch(
-      target.stream, config, std::is_same_v<Target, Checked>,
-      [kernel, values = std::tuple<P...>(static_cast<P>(std::forward<A>(arguments))...)] {
-        std::apply(kernel, values);
-      });
+  struct Call {
+    void (*kernel)(P...);
+    std::tuple<P...> values;
+  };
+  simt::sim_launch(target.stream, config, std::is_same_v<Target, Checked>,
+                   [call = Call{kernel, {static_cast<P>(std::forward<A>(arguments))...}}] {
+#if defined(ROUNDOFF_TARGET_CHECKED)
+                     // A thread's arguments are its own, like its variables.
+                     alignas(Call) unsigned char bytes[sizeof(Call)];
+                     simt::copy_arguments(bytes, &call, sizeof(Call));
+                     const Call& mine = *reinterpret_cast<const Call*>(bytes);
+                     std::apply(mine.kernel, mine.values);
+#else
+                     std::apply(call.kernel, call.values);
+#endif
+                   });
 }
 
 }  // namespace roundoff

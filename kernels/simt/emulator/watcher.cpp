@@ -1,5 +1,11 @@
 #include "kernels/simt/emulator/watcher.h"
 
+#include <link.h>
+
+#include <algorithm>
+
+#include "kernels/simt/emulator/fiber.h"
+
 namespace roundoff::simt {
 
 namespace {
@@ -33,6 +39,38 @@ Place Watcher::place(Block& block, const void* p) const {
     if (offset < kSharedWindow) return {Place::Space::shared, cluster.block[rank].get(), offset};
   }
   return {};
+}
+
+// Whether an instrumented kernel may well look there: at constants, and at what stands behind
+// threadIdx and the like.
+bool Watcher::in_program(const Thread& thread, std::uintptr_t at) {
+  const auto within = [at](const void* p, std::size_t bytes) {
+    return at - reinterpret_cast<std::uintptr_t>(p) < bytes;
+  };
+  const Block& block = *thread.block;
+  if (within(block.thread, kMaxThreads * sizeof(Thread)) || within(&block, sizeof(Block)) ||
+      within(block.cluster->body, sizeof(*block.cluster->body)))
+    return true;
+  // Variables of the host thread, of which the running CUDA thread is one.
+  if (at - (reinterpret_cast<std::uintptr_t>(&t_current) - kNullPage) < 2 * kNullPage) return true;
+  const auto found = [&] {
+    return std::any_of(segments_.begin(), segments_.end(),
+                       [at](const Segment& s) { return at >= s.begin && at < s.end; });
+  };
+  if (found()) return true;
+  segments_.clear();
+  dl_iterate_phdr(
+      [](dl_phdr_info* object, std::size_t, void* all) {
+        for (int i = 0; i < object->dlpi_phnum; ++i) {
+          const auto& header = object->dlpi_phdr[i];
+          if (header.p_type != PT_LOAD) continue;
+          const std::uintptr_t begin = object->dlpi_addr + header.p_vaddr;
+          static_cast<std::vector<Segment>*>(all)->push_back({begin, begin + header.p_memsz});
+        }
+        return 0;
+      },
+      &segments_);
+  return found();
 }
 
 void Watcher::launch_begin(const LaunchConfig& launch) {
@@ -70,8 +108,14 @@ void Watcher::access(Thread& thread, const void* p, std::size_t bytes, Access ki
   const Place at = place(*thread.block, p);
   if (at.space == Place::Space::none) {
     // A thread's own variables, constants: nobody else's business.
-    if (sanitize_ && reinterpret_cast<std::uintptr_t>(p) < kNullPage)
-      sanitizer_.wild(p, bytes, kind, code, site);
+    if (!sanitize_) return;
+    const auto at = reinterpret_cast<std::uintptr_t>(p);
+    const auto frame = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+    if (at - (frame - Stacks::kBytes) < 2 * Stacks::kBytes) return;
+    if (at < kNullPage) sanitizer_.wild(p, bytes, kind, code, site, "next to the null pointer");
+    if (!in_program(thread, at))
+      sanitizer_.wild(p, bytes, kind, code, site,
+                      "which is memory of the host, neither the device's nor shared");
     return;
   }
   if (sanitize_) sanitizer_.access(thread, at, p, bytes, kind, code, site);

@@ -2,6 +2,8 @@
 // the launch asks for.
 #pragma once
 
+#include <vector>
+
 #include "kernels/simt/emulator/monitor.h"
 #include "kernels/simt/emulator/profiler/profiler.h"
 #include "kernels/simt/emulator/sanitizer/lines.h"
@@ -52,9 +54,15 @@ class Watcher final : public Monitor {
 
  private:
   Place place(Block& block, const void* p) const;
+  bool in_program(const Thread& thread, std::uintptr_t at);
 
   Emulator& device_;
   SourceLines lines_;
+  // Of the program and its libraries: where constants are.
+  struct Segment {
+    std::uintptr_t begin, end;
+  };
+  std::vector<Segment> segments_;
   Sanitizer sanitizer_;
   Profiler profiler_;
   // Of the running launch.

@@ -137,9 +137,10 @@ void Sanitizer::misaligned(const Place& place, const void* p, std::size_t bytes,
          where_of(code, Site{"", 0}));
 }
 
-void Sanitizer::wild(const void* p, std::size_t bytes, Access kind, const void* code, Site site) {
+void Sanitizer::wild(const void* p, std::size_t bytes, Access kind, const void* code, Site site,
+                     const char* what) {
   report(actor(*current()),
-         concat(simt::name(kind), " of ", bytes, " bytes at ", p, ", next to the null pointer"),
+         concat("out of bounds: ", simt::name(kind), " of ", bytes, " bytes at ", p, ", ", what),
          where_of(code, site));
 }
 

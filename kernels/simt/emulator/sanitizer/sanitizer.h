@@ -41,7 +41,9 @@ class Sanitizer {
               const void* code, Site site);
   void misaligned(const Place& place, const void* p, std::size_t bytes, Access kind,
                   const void* code);
-  void wild(const void* p, std::size_t bytes, Access kind, const void* code, Site site);
+  // Memory that is not the kernel's; `what` ends the sentence.
+  void wild(const void* p, std::size_t bytes, Access kind, const void* code, Site site,
+            const char* what);
   void shared_variable(Block& block, std::size_t offset, std::size_t bytes, const char* name);
 
   void host_wrote(const void* device, std::size_t bytes);
