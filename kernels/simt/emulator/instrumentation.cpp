@@ -11,15 +11,15 @@
 #include "kernels/simt/emulator/monitor.h"
 
 #if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define ROUNDOFF_TSAN 1
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define ROUNDOFF_SANITIZED 1
 #endif
 #endif
-#if defined(__SANITIZE_THREAD__)
-#define ROUNDOFF_TSAN 1
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define ROUNDOFF_SANITIZED 1
 #endif
 
-#if !defined(ROUNDOFF_TSAN)
+#if !defined(ROUNDOFF_SANITIZED)
 
 namespace roundoff::simt {
 namespace {

@@ -189,12 +189,13 @@ Clock Sanitizer::clock_of(const Known& known, std::uint32_t warp) {
 void Sanitizer::release(Thread& thread, std::uintptr_t object) {
   Actor& me = actor(thread);
   Object& o = objects_[object];
+  if (o.number == 0) o.number = next_object_++;
   me.now.add_to(pool_, o.now, me.warp());
   if (me.fenced.any) me.fenced.add_to(pool_, o.fenced, me.warp());
   if (me.proxied.any) me.proxied.add_to(pool_, o.proxied, me.warp());
   join(o.foreign, me.foreign);
   me.tick();
-  me.within = object;
+  me.within = o.number;
 }
 
 void Sanitizer::acquire(Thread& thread, std::uintptr_t object) {
@@ -202,7 +203,7 @@ void Sanitizer::acquire(Thread& thread, std::uintptr_t object) {
   if (found == objects_.end()) return;
   Actor& me = actor(thread);
   const Object& o = found->second;
-  if (me.within == object) {
+  if (me.within == o.number && o.number != 0) {
     const std::uint32_t mine = me.when();
     me.now.base = o.now;
     for (std::size_t l = 0; l < 32; ++l) me.now.warp[l] = o.now[me.warp() * 32 + l];

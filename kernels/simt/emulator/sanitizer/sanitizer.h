@@ -76,10 +76,10 @@ class Sanitizer {
     Known fenced;   // what a fence of this thread made visible, or of one that it met
     Known proxied;  // the same for the asynchronous proxy
     Foreign foreign;
-    std::uintptr_t within = 0;  // an object that knows all this thread knows
-    unsigned copies = 0;        // in flight
-    Site site;                  // of an operation
-    Event issuer;               // the same
+    std::uint64_t within = 0;  // the number of an object that knows all this thread knows
+    unsigned copies = 0;       // in flight
+    Site site;                 // of an operation
+    Event issuer;              // the same
     std::uint32_t warp() const { return slot / 32; }
     std::uint32_t when() const { return now.warp[slot % 32]; }
     void tick() { ++now.warp[slot % 32]; }
@@ -87,6 +87,7 @@ class Sanitizer {
   struct Object {
     Clock now, fenced, proxied;
     Foreign foreign;
+    std::uint64_t number = 0;  // never used again
   };
   // What goes with an address that threads meet at by atomics.
   struct AtomicObject {
@@ -164,6 +165,7 @@ class Sanitizer {
   ClockPool pool_;
   std::vector<Actor> actors_;  // threads, block after block, then kSlots for operations
   std::unordered_map<std::uintptr_t, Object> objects_;
+  std::uint64_t next_object_ = 1;
   std::unordered_map<const void*, AtomicObject> atomics_;
   std::vector<std::unique_ptr<SharedState>> shared_;  // by rank
   std::vector<std::unique_ptr<GlobalBlock>> global_;  // by address
