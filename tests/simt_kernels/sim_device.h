@@ -44,6 +44,7 @@ class SimDevice {
     errors_ = static_cast<DeviceErrors*>(emulator_.allocate(sizeof(none)));
     emulator_.copy_in(errors_, &none, sizeof(none));
   }
+  // Tests say `const auto sim = device.target();`.
   SimTarget target() { return {{&stream_}, errors_}; }
   simt::Emulator& emulator() { return emulator_; }
   // Every piece an allocation of its own, so that one that is left is told.
