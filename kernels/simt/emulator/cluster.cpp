@@ -330,7 +330,7 @@ void Cluster::entry() {
     } catch (...) {
       error = std::current_exception();
     }
-    if (error != nullptr) cluster.abandon(error);
+    if (error != nullptr) cluster.abandon(std::move(error));
     cluster.exit_thread(*me);
     Thread* to = cluster.next();
     if (to != nullptr && !to->started) {
@@ -419,7 +419,9 @@ std::string where(const Thread& thread) {
 }
 
 namespace {
-std::exception_ptr kernel_fault(Cluster& cluster, std::string message, Site site) {
+// Takes the message: its caller's stack is left without destructors.
+std::exception_ptr kernel_fault(Cluster& cluster, std::string&& given, Site site) {
+  const std::string message = std::move(given);
   std::ostringstream out;
   out << "[" << cluster.launch->name << "] " << message;
   if (cluster.in_async()) {
