@@ -15,8 +15,18 @@
 
 namespace roundoff::test {
 
+// A test that is built with ROUNDOFF_TEST_CHECKED runs the instrumented kernels, and the sanitizer
+// watches them.
+#if defined(ROUNDOFF_TEST_CHECKED)
+using SimTarget = Checked;
+inline constexpr bool kSanitized = true;
 // How many schedules a kernel is tried under.
+inline constexpr std::uint64_t kSchedules = 16;
+#else
+using SimTarget = Sim;
+inline constexpr bool kSanitized = false;
 inline constexpr std::uint64_t kSchedules = 4;
+#endif
 
 class SimDevice {
   struct Source : ScratchSource {
@@ -29,12 +39,13 @@ class SimDevice {
  public:
   // `schedule`: a number of simt::with_schedule's family.
   explicit SimDevice(std::uint64_t schedule = 0)
-      : emulator_(simt::with_schedule({}, schedule)), stream_(emulator_) {
+      : emulator_(simt::with_schedule({.sanitize = kSanitized}, schedule)), stream_(emulator_) {
     const DeviceErrors none;
     errors_ = static_cast<DeviceErrors*>(emulator_.allocate(sizeof(none)));
     emulator_.copy_in(errors_, &none, sizeof(none));
   }
-  Sim target() { return {{&stream_}, errors_}; }
+  // Tests say `const auto sim = device.target();`.
+  SimTarget target() { return {{&stream_}, errors_}; }
   simt::Emulator& emulator() { return emulator_; }
   // Every piece an allocation of its own, so that one that is left is told.
   Scratch& scratch() { return scratch_; }
