@@ -66,6 +66,25 @@ TEST_CASE("train leaves what it promises, and its settings run the same again") 
   CHECK(test::read_text(a + "/best.safetensors").size() > 0);
 }
 
+TEST_CASE("train runs on sim, and the same command gives the same bits") {
+  const test::TemporaryFolder folder;
+  std::vector<std::string> metrics;
+  for (const char* name : {"a", "b"}) {
+    const std::string out = folder.path(name);
+    const Result r =
+        run_program(train({"--device", "sim", "--precision", "fp16", "--steps", "5",
+                           "--micro-batch", "8", "--accumulate", "2", "--out", out, "--quiet"}));
+    CAPTURE(r.err);
+    REQUIRE(r.status == 0);
+    metrics.push_back(test::read_text(out + "/metrics.jsonl"));
+    CHECK(lines(out + "/metrics.jsonl") == 5);
+    const auto summary = nlohmann::json::parse(test::read_text(out + "/summary.json"));
+    CHECK(summary["device"] == "sim");
+    CHECK(summary["updates"].get<int>() + summary["skipped"].get<int>() == 5);
+  }
+  CHECK(metrics[0] == metrics[1]);
+}
+
 TEST_CASE("a run goes on bit for bit, with its own settings") {
   const test::TemporaryFolder folder;
   const std::string a = folder.path("a");
