@@ -66,6 +66,18 @@ ROUNDOFF_DEVICE_NAMESPACE {
     for (std::int64_t i = grid_thread(); i < n; i += grid_threads()) store_any(y, i, terms.at(i));
   }
 
+  struct Multiply {
+    template <class A>
+    ROUNDOFF_DEVICE A operator()(A g, A other) const {
+      return g * other;
+    }
+  };
+  struct Divide {
+    template <class A>
+    ROUNDOFF_DEVICE A operator()(A g, A other) const {
+      return g / other;
+    }
+  };
   struct Pass {
     template <class A>
     ROUNDOFF_DEVICE A operator()(A g) const {
@@ -101,6 +113,12 @@ ROUNDOFF_DEVICE_NAMESPACE {
                                  BroadcastPlan(detail::Broadcast(a.shape, b.shape, dy.shape))};
     const std::uint32_t axes = detail::repeated_axes(grad.view.shape, dy.shape);
     if (axes == 0) {
+      constexpr bool kFp64 = sizeof(A) == 8;
+      // grad may lack leading axes of extent 1.
+      const Out to(View{grad.view.data, grad.view.dtype, dy.shape}, grad.write);
+      if (term == Term::times_a) return map_broadcast<Multiply>(target, name, kFp64, dy, a, to);
+      if (term == Term::times_b) return map_broadcast<Multiply>(target, name, kFp64, dy, b, to);
+      if (term == Term::over_b) return map_broadcast<Divide>(target, name, kFp64, dy, b, to);
       const std::int64_t n = dy.numel();
       if (n != 0)
         launch(target, map_config(name, n, kNoPacks, 1), gradient_map<A>, terms, AnyOut(grad), n);
