@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "cli/check_report.h"
 #include "cli/command.h"
@@ -132,10 +133,14 @@ int run_cases(const Options& o, const Request& r, const CallRunner& runner, Cons
     DType dtype;
   };
   std::vector<Job> jobs;
+  std::set<std::string> left_out;
   for (const std::string& operation : r.operations)
     for (const Case& c : list_cases(r.set, operation))
       for (const DType dtype : r.dtypes)
-        if (runs_in(operation, dtype, r.check.accumulator)) jobs.push_back({c, dtype});
+        if (runs_in(operation, dtype, r.check.accumulator, r.device))
+          jobs.push_back({c, dtype});
+        else
+          left_out.insert(concat(operation, " in ", name(dtype)));
 
   Table table = case_table(r.device);
   std::int64_t runs = 0, broken = 0, done = 0;
@@ -175,6 +180,8 @@ int run_cases(const Options& o, const Request& r, const CallRunner& runner, Cons
     }
   }
   add_case_notes(table, r.device, static_cast<std::int64_t>(r.check.schedules.size()), o.sanitize);
+  for (const std::string& what : left_out)
+    table.add_note(concat("not checked, it does not exist with --acc ", o.accumulator, ": ", what));
   console.emit(table, o.common);
   console.note(concat(table.rows().size(), " cases, ", runs, " runs, ", broken,
                       broken == 0 ? " broken: every bound holds" : " broken"));
@@ -190,7 +197,8 @@ int run_long(const Options& o, const Request& r, const CallRunner& runner, Conso
     for (; done < o.seeds && !interrupt.requested(); ++done) {
       const std::uint64_t seed = o.seed + static_cast<std::uint64_t>(done);
       // Everything about the run follows from its seed.
-      const DrawnCase drawn = draw_check(seed, r.operations, r.dtypes, r.check.accumulator);
+      const DrawnCase drawn =
+          draw_check(seed, r.operations, r.dtypes, r.check.accumulator, r.device);
       const Case& c = drawn.c;
       CheckOptions options = r.check;
       options.seed = seed;

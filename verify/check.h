@@ -116,10 +116,13 @@ struct DrawnCase {
   DType dtype = DType::fp32;
 };
 DrawnCase draw_check(std::uint64_t seed, std::span<const std::string> operations,
-                     std::span<const DType> dtypes, Accumulator accumulator);
+                     std::span<const DType> dtypes, Accumulator accumulator,
+                     Device device = Device::cpu);
 
-// Whether the operation's arithmetic exists: a V100 multiplies no bf16, unscale_clip takes no fp64.
-bool runs_in(std::string_view operation, DType dtype, Accumulator accumulator);
+// Whether the operation's arithmetic exists: a V100 multiplies no bf16, unscale_clip takes no fp64,
+// and kernels model a GPU's tensor cores in products, not in sum and mean.
+bool runs_in(std::string_view operation, DType dtype, Accumulator accumulator,
+             Device device = Device::cpu);
 
 struct RunnerOptions {
   Accumulator accumulator = Accumulator::fp32;

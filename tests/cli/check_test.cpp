@@ -58,6 +58,25 @@ TEST_CASE("check: the text says what the numbers are") {
   CHECK(contains(r.err, "0 broken: every bound holds"));
 }
 
+TEST_CASE("check: sim is the default, with schedules, modelled tensor cores and the sanitizer") {
+  const Json table = table_of({"softmax", "--dtype", "fp16"});
+  CHECK(table["table"] == "check on sim");
+  for (const Json& row : table["rows"]) {
+    CHECK(row["schedules"] == 4);
+    CHECK(row["verdict"] == "holds");
+  }
+  for (const Json& row : table_of({"softmax", "--dtype", "fp16", "--replay", "7"})["rows"])
+    CHECK(row["schedules"] == 1);
+  const Json modelled = table_of({"matmul", "sum", "--dtype", "fp16", "--acc", "h100"});
+  bool model = false;
+  for (const Json& row : modelled["rows"]) {
+    CHECK(row["operation"] == "matmul");
+    model = model || contains(row["rung"], "4");
+  }
+  CHECK(model);
+  CHECK(contains(modelled["notes"].dump(), "does not exist with --acc h100: sum in fp16"));
+}
+
 TEST_CASE("check: chains are rows of their own") {
   const Json table = table_of({"mlp", "attention", "--device", "cpu", "--dtype", "bf16"});
   REQUIRE(table["rows"].size() == 2);

@@ -80,6 +80,19 @@ TEST_CASE("the cpu passes with modelled accumulators, and is bit-equal to the mo
         }
 }
 
+TEST_CASE("full: the kernels on the emulator pass the full set" * doctest::test_suite("full")) {
+  const CallRunner runner = device_runner(Device::sim);
+  for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16})
+    for (const Case& c : list_cases(CaseSet::full)) {
+      if (!runs_in(c.operation, dtype, Accumulator::fp32, Device::sim)) continue;
+      CheckOptions options;
+      options.schedules = {0, 1, 2, 3};
+      const CheckReport r = check_case(c, dtype, runner, options);
+      INFO(c.operation, ", ", std::string(name(dtype)), ", ", c.text(), joined(r));
+      CHECK(r.holds());
+    }
+}
+
 TEST_CASE("full: the cpu passes the full set" * doctest::test_suite("full")) {
   for (const DType dtype : {DType::fp32, DType::fp16})
     for (const Case& c : list_cases(CaseSet::full)) {

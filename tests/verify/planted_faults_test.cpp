@@ -166,8 +166,10 @@ void run_seeds(Device device, std::uint64_t first, std::uint64_t seeds) {
 }  // namespace
 
 TEST_CASE("no right operation fails on random seeds, each an operation, a dtype and a shape") {
-  run_seeds(Device::cpu, 100'000, 150);
+  run_seeds(Device::cpu, 100'000, 100);
+  run_seeds(Device::sim, 150'000, 50);
 }
 TEST_CASE("full: no right operation fails on 1,000 random seeds" * doctest::test_suite("full")) {
   run_seeds(Device::cpu, 200'000, 1000);
+  run_seeds(Device::sim, 300'000, 1000);
 }
