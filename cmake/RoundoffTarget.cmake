@@ -59,12 +59,3 @@ function(roundoff_library name)
     install(TARGETS roundoff_${name} EXPORT roundoffTargets)
   endif()
 endfunction()
-
-# roundoff_on_devices(NAME source...)
-# Compiles sources of the library roundoff_NAME, which must know launchers for every target that they
-# visit, for the devices whose kernels this build has (ROUNDOFF_HAS_*).
-function(roundoff_on_devices name)
-  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS
-    $<TARGET_PROPERTY:roundoff_device_kernels,INTERFACE_COMPILE_DEFINITIONS>)
-  target_link_libraries(roundoff_${name} INTERFACE $<LINK_ONLY:roundoff_device_kernels>)
-endfunction()
