@@ -364,6 +364,7 @@ TEST_CASE("a step as a graph has the bits of its kernels one by one") {
   for (const Precision precision : kMixed) {
     for (const bool is_late : {false, true}) {
       TrainConfig c = config("convnet", precision);
+      c.model.batch_norm = true;
       c.accumulate = 2;
       c.scaler.init_scale = 0x1p22;  // some windows are skipped
       Trainer plain(c, data);
@@ -398,6 +399,37 @@ TEST_CASE("a step as a graph has the bits of its kernels one by one") {
   dropped.graph = TrainConfig::Graph::on;
   CHECK_THROWS_WITH_AS(Trainer(dropped, data), doctest::Contains("dropout"), Error);
 }
+
+#if ROUNDOFF_HAS_CHECKED
+TEST_CASE("the sanitizer watches a whole step, has nothing to say, and sees the same bits") {
+  for (const char* name : {"mlp", "convnet"}) {
+    std::vector<std::vector<double>> weights;
+    for (std::uint64_t k = 0; k < 4; ++k) {
+      const bool checked = k > 0;
+      simt::Config emulator = simt::with_schedule({}, k);
+      emulator.sanitize = checked;
+      Context context(simt::open_sim({.emulator = emulator}), checked);
+      const std::unique_ptr<Model> model =
+          make_model({.model = name, .input = {8, 8, 1}, .classes = 3, .hidden = {8}});
+      apply_precision(context, Precision::bf16);
+      model->parameters().allocate(context.allocator, arena_settings(Precision::bf16, 1));
+      Optimizer optimizer(context, model->parameters(), {});
+      LossScaler scaler({.enabled = false});
+      DeviceStep step(context, optimizer, scaler, {.max_norm = 1}, {});
+      const std::vector<double> x = normal_values(3 * 64, 3);
+      for (int i = 0; i < 2; ++i) {
+        const MicroBatch window[] = {
+            {Tensor::from(context.allocator, x, {3, 8, 8, 1}, DType::fp32),
+             Tensor::from(context.allocator, std::vector<double>{0, 1, 2}, {3}, DType::i64)}};
+        CHECK_NOTHROW(queue_window(context, *model, step, window, {}));
+        CHECK(step.wait()->did_step == 1);
+      }
+      weights.push_back(model->parameters().flat_master().to_vector());
+    }
+    for (const auto& w : weights) CHECK(w == weights[0]);
+  }
+}
+#endif
 
 TEST_CASE("a whole run on sim: one line a window, a checkpoint, and the same run in two parts") {
   const TestFolder folder("device-run");

@@ -68,7 +68,7 @@ double fp32(double v) { return static_cast<double>(static_cast<float>(v)); }
 TEST_CASE("case 92 [CLIP] the check sees every element of every tensor (sim)") {
   Step step({1, 0, 70, 1000003, 257}, DType::fp32);
   step.model.rows()[2].present = false;
-  for (const std::size_t row : {0, 3, 4})
+  for (const std::size_t row : std::initializer_list<std::size_t>{0, 3, 4})
     step.set(row, std::vector<double>(
                       static_cast<std::size_t>(step.model.rows()[row].gradient.size()), 1.0));
   step.model.upload();
