@@ -129,6 +129,9 @@ TEST_CASE("check: wrong usage, and devices that are not there") {
   usage({"--long", "--seeds", "0"}, "--seeds is 0");
   usage({"--long", "--replay", "3"}, "--replay does not go with --long");
   usage({"softmax", "--seed", "-1"}, "seed");
+  const Result cuda = run_program({"check", "softmax", "--dtype", "fp32", "--device", "cuda"});
+  CHECK((cuda.status == cli::kAbsent || cuda.status == cli::kDone));
+  CHECK((cuda.status == cli::kDone || contains(cuda.err, "roundoff: skipped: ")));
   const Result help = run_program({"check", "--help"});
   CHECK(help.status == cli::kDone);
   CHECK(contains(help.out, "roundoff check --long"));
