@@ -246,6 +246,7 @@ TEST_CASE(
   for (const Precision precision : kMixed) {
     TrainConfig c = config("convnet", precision);
     c.model.batch_norm = true;
+    c.model.dropout = 0.25;
     c.scaler.init_scale = 0x1p26;  // windows are skipped before the save
     Trainer whole(c, data), first(c, data, deferred()), second(c, data);
     for (int i = 0; i < 8; ++i) whole.step();
@@ -315,7 +316,8 @@ TEST_CASE("a collapsed scale: the trainer stands as after the window that it spe
 }
 
 TEST_CASE(
-    "a label out of range is told at most two windows later, with the state unchanged since") {
+    "case 42 [LOSS] a label out of range is told at most two windows later, with the state "
+    "unchanged since") {
   for (const bool is_late : {false, true}) {
     Context context(is_late ? deferred() : simt::open(Device::sim));
     const std::unique_ptr<Model> model =
