@@ -27,6 +27,25 @@ TEST_CASE("constant, after a linear warm-up") {
   for (std::int64_t t = 0; t < 6; ++t) CHECK(warm.lr(t) == want[t]);
 }
 
+TEST_CASE("the functions that a device shares with the host are as good as a library's") {
+  CHECK(cos_pi(0) == 1);
+  CHECK(cos_pi(0.5) == 0);
+  CHECK(cos_pi(1) == -1);
+  constexpr int kPoints = 4096;
+  for (int i = 0; i <= kPoints; ++i) {
+    const double t = static_cast<double>(i) / kPoints;
+    const auto exact = std::cos(std::numbers::pi_v<long double> * static_cast<long double>(t));
+    // The argument's rounding and a handful of operations on values up to 1.
+    CHECK(std::abs(static_cast<long double>(cos_pi(t)) - exact) <= 4 * 0x1p-53L);
+  }
+  for (const double base : {0.5, 0.9, 0.999, 0.9999999})
+    for (const std::int64_t n : {0, 1, 2, 3, 31, 1000, 100000}) {
+      const auto exact = std::pow(static_cast<long double>(base), static_cast<long double>(n));
+      const auto error = std::abs(static_cast<long double>(integer_power(base, n)) - exact);
+      CHECK(error <= static_cast<long double>(n) * 0x1p-52L * exact + 0x1p-1074L);
+    }
+}
+
 TEST_CASE("cosine goes from lr to min_lr over what follows the warm-up, and stays there") {
   const Schedule s({.kind = Kind::cosine, .lr = 1.0, .warmup = 10, .min_lr = 0.1}, 110);
   CHECK(s.lr(0) == 0.1);  // the first of ten steps up

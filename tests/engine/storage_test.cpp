@@ -256,3 +256,28 @@ TEST_CASE("an observer sees every block, with its margins, as it comes and goes"
   CHECK(watch.came[1].bytes == 65);
   CHECK_THROWS_AS(allocator.observe(nullptr), Error);
 }
+
+TEST_CASE("a reserve keeps its blocks from everything else, until it goes away") {
+  Allocator allocator;
+  const std::byte* shared = allocator.allocate(1000, kWorkspace).data();
+  const std::byte* reserved = nullptr;
+  {
+    Allocator::Reserve reserve(allocator);
+    reserve.enter();
+    reserved = allocator.allocate(1000, kWorkspace).data();
+    CHECK(reserved != shared);
+    CHECK(allocator.allocate(1000, kWorkspace).data() == reserved);
+    reserve.leave();
+    const Storage first = allocator.allocate(1000, kWorkspace);
+    const Storage second = allocator.allocate(1000, kWorkspace);
+    CHECK(first.data() == shared);
+    CHECK(second.data() != reserved);
+    reserve.enter();
+    CHECK(allocator.allocate(1000, kWorkspace).data() == reserved);
+    // Left by its end, too.
+  }
+  CHECK(allocator.stats().system_allocations == 3);
+  std::vector<Storage> all;
+  for (int i = 0; i < 3; ++i) all.push_back(allocator.allocate(1000, kWorkspace));
+  CHECK(allocator.stats().system_allocations == 3);
+}
