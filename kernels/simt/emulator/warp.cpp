@@ -234,7 +234,9 @@ std::uint32_t warp_reduce(std::uint32_t mask, std::uint32_t value, WarpReduce op
 std::uint32_t active_mask() { return 1U << current()->lane; }
 
 void memory_fence() {
+#if !defined(__SANITIZE_THREAD__)  // which follows atomics, and these acquire and release
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
   Cluster& cluster = *current()->block->cluster;
   if (cluster.monitor != nullptr) cluster.monitor->fence(*current());
 }
