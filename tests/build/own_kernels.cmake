@@ -1,0 +1,51 @@
+# Installs Roundoff, builds examples/own_kernels against it as another project does, and runs its
+# commands. CHECKED: this build has the sanitizer.
+function(run expected)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE errors)
+  if(NOT status EQUAL ${expected})
+    list(JOIN ARGN " " line)
+    message(FATAL_ERROR "status ${status}, not ${expected}: ${line}\n${output}\n${errors}")
+  endif()
+  set(output "${output}\n${errors}" PARENT_SCOPE)
+endfunction()
+
+function(expect text)
+  if(NOT output MATCHES "${text}")
+    message(FATAL_ERROR "'${text}' is not in:\n${output}")
+  endif()
+endfunction()
+
+set(work "${BUILD}/own_kernels")
+file(REMOVE_RECURSE "${work}")
+run(0 "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${work}/prefix")
+file(COPY "${SOURCE}/examples/own_kernels" DESTINATION "${work}")
+run(0 "${CMAKE_COMMAND}" -S "${work}/own_kernels" -B "${work}/build" -G ${GENERATOR}
+  -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_CXX_FLAGS=${FLAGS} -D CMAKE_BUILD_TYPE=${CONFIG}
+  -D CMAKE_PREFIX_PATH=${work}/prefix)
+run(0 "${CMAKE_COMMAND}" --build "${work}/build")
+
+set(program "${work}/build/own_kernels")
+run(0 "${program}" list)
+expect("my_softmax")
+expect("my_gemm")
+run(0 "${program}" check --schedules 4)
+expect("my_softmax")
+run(77 "${program}" check --device cuda)
+if(CHECKED)
+  run(0 "${program}" check my_gemm --sanitize --schedules 4)
+  run(0 "${program}" replay 3 my_softmax)
+  run(0 "${program}" profile my_softmax)
+  expect("my_softmax.cu")
+
+  # A barrier less: the fault is named, and the status says so.
+  file(READ "${work}/own_kernels/my_softmax.cu" text)
+  string(REPLACE "    __syncthreads();  // the last call's partial results have been read\n" "" broken "${text}")
+  if(broken STREQUAL text)
+    message(FATAL_ERROR "the barrier that this test removes is not in my_softmax.cu")
+  endif()
+  file(WRITE "${work}/own_kernels/my_softmax.cu" "${broken}")
+  run(0 "${CMAKE_COMMAND}" --build "${work}/build")
+  run(1 "${program}" check my_softmax --sanitize --schedules 4)
+  expect("race")
+  expect("softmax_rows")
+endif()
