@@ -10,6 +10,15 @@
 #include "kernels/simt/emulator/async.h"
 #include "kernels/simt/emulator/monitor.h"
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ROUNDOFF_ASAN 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define ROUNDOFF_ASAN 1
+#endif
+
 namespace roundoff::simt {
 
 __thread Thread* t_current = nullptr;
@@ -325,14 +334,15 @@ void Cluster::entry() {
     Thread* me = t_current;
     Cluster& cluster = *me->block->cluster;
     std::exception_ptr error;
+    Thread* to = nullptr;
     try {
       (*cluster.body)();
+      cluster.exit_thread(*me);
+      to = cluster.next();
     } catch (...) {
       error = std::current_exception();
     }
     if (error != nullptr) cluster.abandon(std::move(error));
-    cluster.exit_thread(*me);
-    Thread* to = cluster.next();
     if (to != nullptr && !to->started) {
       to->started = true;
       to->stack = me->stack;
@@ -439,7 +449,13 @@ std::exception_ptr kernel_fault(Cluster& cluster, std::string&& given, Site site
 
 // The stack is left without destructors, so nothing on it may own memory by then.
 void fault_in(Cluster& cluster, std::string&& message, Site site) {
-  cluster.abandon(kernel_fault(cluster, std::move(message), site));
+  std::exception_ptr fault = kernel_fault(cluster, std::move(message), site);
+#if defined(ROUNDOFF_ASAN)
+  // Where leaks are looked for, and no hook is on the stack that must not throw.
+  std::rethrow_exception(std::move(fault));
+#else
+  cluster.abandon(std::move(fault));
+#endif
 }
 
 void yield() {
