@@ -1,5 +1,5 @@
-// A row's maximum with the sum of its shifted exponentials in one pass: when the maximum grows, what
-// was summed is scaled by exp(old - new).
+// A row's maximum with the sum of its shifted exponentials in one pass: when the maximum grows,
+// what was summed is scaled by exp(old - new).
 #pragma once
 
 #include <limits>

@@ -18,7 +18,8 @@
 namespace roundoff::bound {
 
 // The bound of sums of `terms` products, given their exact values and S; `extra` roundings outside
-// the sum. `before`: how many times larger the sum is before a factor outside it, which may overflow.
+// the sum. `before`: how many times larger the sum is before a factor outside it, which may
+// overflow.
 Bound products(std::vector<double> reference, std::span<const double> magnitude, std::int64_t terms,
                const Arithmetic& a, double extra = 0, double before = 1);
 // That of alpha: 1 / |alpha| where it is below 1.
