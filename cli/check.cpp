@@ -183,6 +183,12 @@ int run_cases(const Options& o, const Request& r, const CallRunner& runner, Cons
   for (const std::string& what : left_out)
     table.add_note(concat("not checked, it does not exist with --acc ", o.accumulator, ": ", what));
   console.emit(table, o.common);
+  if (runs == 0) {
+    console.error(
+        "nothing was checked: none of these operations exists in these types with this "
+        "accumulator on this device");
+    return kAbsent;
+  }
   console.note(concat(table.rows().size(), " cases, ", runs, " runs, ", broken,
                       broken == 0 ? " broken: every bound holds" : " broken"));
   return broken == 0 ? kDone : kNotHeld;

@@ -148,8 +148,26 @@ Device device_for(const Settings& s, const OwnKernel& k) {
                                             : Device::cpu;
 }
 
-const std::vector<DType>& dtypes_for(const Settings& s, const OwnKernel& k) {
-  return s.dtypes.empty() ? k.dtypes : s.dtypes;
+// Those of the kernel that were asked for.
+std::vector<DType> dtypes_for(const Settings& s, const OwnKernel& k) {
+  if (s.dtypes.empty()) return k.dtypes;
+  std::vector<DType> both;
+  for (const DType d : s.dtypes)
+    if (std::find(k.dtypes.begin(), k.dtypes.end(), d) != k.dtypes.end()) both.push_back(d);
+  return both;
+}
+// Says which kernels --dtype leaves out; throws UsageError where it leaves out all.
+void check_dtypes(const Settings& s, const std::vector<const OwnKernel*>& kernels,
+                  std::ostream& err) {
+  bool some = false;
+  for (const OwnKernel* k : kernels) {
+    if (!dtypes_for(s, *k).empty()) {
+      some = true;
+      continue;
+    }
+    err << "note: " << k->name << " does not take the types of --dtype and is left out\n";
+  }
+  if (!some) throw UsageError("[check] no kernel takes the types of --dtype");
 }
 
 // Columns as wide as they have to be.
@@ -360,6 +378,7 @@ int check_main(const std::vector<std::string>& arguments, const std::vector<OwnK
     const Settings s = parse(arguments);
     const auto some = chosen(kernels, s);
     if (s.command == "list") return list(some, s, out);
+    check_dtypes(s, some, err);
     if (s.command == "profile") return profile(s, some, out);
     if (s.command == "bench") return bench(s, some, out);
     return check(s, some, out, err);

@@ -9,9 +9,11 @@ namespace roundoff {
 
 namespace {
 
-// Sentinel bytes by their place, so that a shifted copy of one is not taken for another.
-std::byte sentinel(std::size_t place) {
-  return static_cast<std::byte>((place & 1U) == 0 ? kSentinel & 0xFFU : kSentinel >> 8);
+// Sentinel bytes by block and place, so that neither a shifted copy nor another block's is taken
+// for what should stand there.
+std::byte sentinel(std::size_t salt, std::size_t place) {
+  const std::size_t pattern = kSentinel + (salt + place / 2) % kSentinels;
+  return static_cast<std::byte>((place & 1U) == 0 ? pattern & 0xFFU : pattern >> 8);
 }
 
 }  // namespace
@@ -24,11 +26,13 @@ MemoryAccess host_memory() {
 }
 
 // One copy a block each way: on a device every copy waits.
-void MemoryGuard::write_block(const Allocation& b, bool poison) {
+void MemoryGuard::write_block(const Block& block, bool poison) {
+  const Allocation& b = block.allocation;
   const std::size_t after = b.capacity - b.bytes + kMargin;
   scratch_.resize(kMargin + b.bytes + after);
-  for (std::size_t i = 0; i < kMargin; ++i) scratch_[i] = sentinel(i);
-  for (std::size_t i = 0; i < after; ++i) scratch_[kMargin + b.bytes + i] = sentinel(b.bytes + i);
+  for (std::size_t i = 0; i < kMargin; ++i) scratch_[i] = sentinel(block.salt, i);
+  for (std::size_t i = 0; i < after; ++i)
+    scratch_[kMargin + b.bytes + i] = sentinel(block.salt, b.bytes + i);
   if (poison) {
     std::fill_n(scratch_.begin() + kMargin, b.bytes, static_cast<std::byte>(kPoison & 0xFFU));
     access_.to_device(b.data - kMargin, scratch_.data(), scratch_.size());
@@ -39,8 +43,10 @@ void MemoryGuard::write_block(const Allocation& b, bool poison) {
 }
 
 void MemoryGuard::allocated(const Allocation& block) {
-  live_[block.data] = {block, "", std::string(block.node)};
-  write_block(block, true);
+  constexpr std::size_t kStride = 5;  // coprime to kSentinels
+  Block& b = live_[block.data];
+  b = {block, "", std::string(block.node), kStride * blocks_++ % kSentinels};
+  write_block(b, true);
 }
 
 void MemoryGuard::released(const Allocation& block) {
@@ -66,7 +72,7 @@ void MemoryGuard::inspect(Block& block) {
                         bool after) {
     std::size_t wrong = 0, first = 0, last = 0;
     for (std::size_t i = 0; i < bytes; ++i) {
-      if (scratch_[from + i] == sentinel(place + i)) continue;
+      if (scratch_[from + i] == sentinel(block.salt, place + i)) continue;
       if (wrong++ == 0) first = i;
       last = i;
     }
@@ -87,7 +93,7 @@ std::vector<std::string> MemoryGuard::overruns() {
   for (auto& [data, block] : live_) {
     const std::size_t before = found_.size();
     inspect(block);
-    if (found_.size() != before) write_block(block.allocation, false);  // told once
+    if (found_.size() != before) write_block(block, false);  // told once
   }
   std::vector<std::string> lines;
   lines.swap(found_);

@@ -43,18 +43,22 @@ class MemoryGuard : public AllocationObserver {
     Allocation allocation;
     std::string name;
     std::string node;
+    std::size_t salt = 0;
   };
   void inspect(Block& block);
-  void write_block(const Allocation& block, bool poison);
+  void write_block(const Block& block, bool poison);
 
   MemoryAccess access_;
   std::map<const std::byte*, Block> live_;
   std::vector<std::string> found_;
   std::vector<std::byte> scratch_;
+  std::size_t blocks_ = 0;
 };
 
-// The 16-bit patterns of sentinels and of poison: NaN in every floating type, large as integers.
+// The 16-bit patterns of sentinels, from the first of them on, and of poison: NaN in every floating
+// type, large as integers.
 inline constexpr unsigned kSentinel = 0x7FC1;
+inline constexpr unsigned kSentinels = 0x7FFF - kSentinel + 1;
 inline constexpr unsigned kPoison = 0xFFFF;
 
 }  // namespace roundoff

@@ -5,7 +5,7 @@
 //   k.name = "my_softmax";
 //   k.oracle = "softmax";                                    // an operation of `roundoff op`
 //   k.forward = launcher([](auto target, const KernelCall& call) {
-//     my_softmax(target, call.in("x"), call.out("y"));
+//     my_softmax(target, call.in("x"), call.out("y").view);
 //   });
 //   return check_main(argc, argv, {k});                      // verify/check_main.h
 #pragma once

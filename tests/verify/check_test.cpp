@@ -295,6 +295,17 @@ TEST_CASE("sentinels: writes before and behind a buffer are found, told once, an
         std::string::npos);
 }
 
+TEST_CASE("sentinels: a copy that runs from one buffer's into another's is found") {
+  MemoryGuard guard(host_memory());
+  Allocator allocator;
+  allocator.observe(&guard);
+  const Storage x = allocator.allocate(132, MemoryCategory::workspace);
+  const Storage y = allocator.allocate(132, MemoryCategory::workspace);
+  CHECK(guard.overruns().empty());
+  std::memcpy(y.data(), x.data(), 136);
+  CHECK(guard.overruns().size() == 1);
+}
+
 TEST_CASE("an operand that changes is a fault") {
   CheckOptions options;
   options.fills = {Fill::normal};

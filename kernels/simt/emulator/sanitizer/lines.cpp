@@ -61,7 +61,11 @@ struct SourceLines::Tables {
 
 namespace {
 
-bool is_ours(const std::string& file) { return file.find("kernels/simt/") != std::string::npos; }
+// The language's headers, and those of the 16-bit types.
+bool is_ours(const std::string& file) {
+  return file.find("kernels/simt/") != std::string::npos ||
+         file.find("kernels/base/") != std::string::npos;
+}
 
 // Where inlined calls that hold the address were made, the innermost first, until one is outside
 // the kernel language's headers.
