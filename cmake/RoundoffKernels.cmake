@@ -28,10 +28,12 @@ endif()
 set(ROUNDOFF_PTXAS_STRICT -Xptxas=--warn-on-spills,--warn-on-local-memory-usage,--warning-as-error)
 set(ROUNDOFF_CHECKED_EXPORTS "${CMAKE_CURRENT_LIST_DIR}/checked.map")
 
-# roundoff_kernel_library(NAME SOURCES file.cu... [LINK target...] [PRIVATE target...] [INSTALL])
+# roundoff_kernel_library(NAME SOURCES file.cu... [LINK target...] [PRIVATE target...]
+#                         [INSTALL] [SIM_ONLY])
 # Sources are relative to the current folder. INSTALL: NAME and its builds join Roundoff's package.
+# SIM_ONLY: never for a GPU, for kernels that are wrong on purpose.
 function(roundoff_kernel_library name)
-  cmake_parse_arguments(arg "INSTALL" "" "SOURCES;LINK;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "INSTALL;SIM_ONLY" "" "SOURCES;LINK;PRIVATE" ${ARGN})
   # Inside Roundoff its own flags; in another project what a kernel's meaning depends on.
   if(TARGET roundoff_flags)
     list(APPEND arg_PRIVATE $<BUILD_INTERFACE:roundoff_flags>)
@@ -72,7 +74,7 @@ function(roundoff_kernel_library name)
     target_link_libraries(${name} INTERFACE ${name}_${build})
     target_compile_definitions(${name} INTERFACE ROUNDOFF_HAS_${upper}=1)
   endforeach()
-  if(CMAKE_CUDA_COMPILER_LOADED)
+  if(CMAKE_CUDA_COMPILER_LOADED AND NOT arg_SIM_ONLY)
     list(APPEND builds cuda)
     add_library(${name}_cuda STATIC ${arg_SOURCES})
     target_compile_features(${name}_cuda PUBLIC cxx_std_20)
