@@ -370,7 +370,7 @@ TiledMap matrix(const float* address, int rows, int columns) {
   map.box[1] = 8;
   return map;
 }
-Im2colMap image(const float* address) {
+[[maybe_unused]] Im2colMap image(const float* address) {
   Im2colMap map;
   map.address = address;
   for (int i = 0; i < 4; ++i) {
