@@ -179,7 +179,11 @@ Stacks::Stacks(std::size_t count) : count_(count) {
 #endif
 }
 
-Stacks::~Stacks() { munmap(memory_, count_ * kBytes); }
+Stacks::~Stacks() {
+  // The marks of frames must not outlive the memory: what is mapped here next is no stack.
+  ASAN_UNPOISON_MEMORY_REGION(memory_, count_ * kBytes);
+  munmap(memory_, count_ * kBytes);
+}
 
 void* Stacks::prepare(std::size_t slot, void (*entry)()) {
   char* bottom = memory_ + slot * kBytes + kGuard;
