@@ -77,6 +77,13 @@ TEST_CASE("check: sim is the default, with schedules, modelled tensor cores and 
   CHECK(contains(modelled["notes"].dump(), "does not exist with --acc h100: sum in fp16"));
 }
 
+TEST_CASE("check: where nothing exists to be checked, that is no success") {
+  const Result r = run_program({"check", "sum", "--acc", "v100", "--dtype", "fp16"});
+  CHECK(r.status == cli::kAbsent);
+  CHECK(contains(r.err, "nothing was checked"));
+  CHECK(!contains(r.err, "every bound holds"));
+}
+
 TEST_CASE("check: chains are rows of their own") {
   const Json table = table_of({"mlp", "attention", "--device", "cpu", "--dtype", "bf16"});
   REQUIRE(table["rows"].size() == 2);

@@ -16,7 +16,7 @@
 #include "kernels/simt/emulator/profiler/profile.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/step/device_step.h"
-#include "tests/simt_kernels/sim_scratch.h"
+#include "tests/simt_kernels/sim_device.h"
 #include "tests/simt_kernels/step_model.h"
 
 using namespace roundoff;

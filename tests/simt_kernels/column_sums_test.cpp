@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "tests/kernels/sum_bound.h"
-#include "tests/simt_kernels/sim_scratch.h"
+#include "tests/simt_kernels/sim_device.h"
 #include "verify/oracle/base.h"
 
 using namespace roundoff;

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "tests/kernels/sum_bound.h"
-#include "tests/simt_kernels/sim_scratch.h"
+#include "tests/simt_kernels/sim_device.h"
 #include "verify/oracle/conv2d.h"
 
 using namespace roundoff;

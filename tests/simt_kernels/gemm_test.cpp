@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "tests/kernels/sum_bound.h"
-#include "tests/simt_kernels/sim_scratch.h"
+#include "tests/simt_kernels/sim_device.h"
 #include "verify/oracle/matmul.h"
 
 using namespace roundoff;

@@ -6,7 +6,7 @@
 #include "kernels/base/device_error.h"
 #include "kernels/loss/cross_entropy.h"
 #include "tests/kernels/bounds.h"
-#include "tests/simt_kernels/sim_scratch.h"
+#include "tests/simt_kernels/sim_device.h"
 #include "verify/bound/loss.h"
 #include "verify/compare.h"
 

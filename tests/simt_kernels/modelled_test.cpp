@@ -9,7 +9,7 @@
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/gemm/column_sums.h"
 #include "kernels/gemm/gemm.h"
-#include "tests/simt_kernels/sim_scratch.h"
+#include "tests/simt_kernels/sim_device.h"
 
 using namespace roundoff;
 using namespace roundoff::test;

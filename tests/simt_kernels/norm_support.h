@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/kernels/bounds.h"
-#include "tests/simt_kernels/sim_scratch.h"
+#include "tests/simt_kernels/sim_device.h"
 #include "verify/bound/norm.h"
 #include "verify/compare.h"
 

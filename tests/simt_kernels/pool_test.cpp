@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "kernels/base/format.h"
-#include "tests/simt_kernels/sim_scratch.h"
+#include "tests/simt_kernels/sim_device.h"
 #include "verify/bound/reduce.h"
 #include "verify/compare.h"
 

@@ -7,7 +7,7 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/pool/pool.h"
 #include "kernels/simt/emulator/profiler/profile.h"
-#include "tests/simt_kernels/sim_scratch.h"
+#include "tests/simt_kernels/sim_device.h"
 #include "verify/oracle/conv2d.h"
 #include "verify/oracle/matmul.h"
 

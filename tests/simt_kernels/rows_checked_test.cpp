@@ -10,7 +10,7 @@
 #include "kernels/norm/layer_norm.h"
 #include "kernels/softmax/softmax.h"
 #include "tests/kernels/bounds.h"
-#include "tests/simt_kernels/sim_scratch.h"
+#include "tests/simt_kernels/sim_device.h"
 
 using namespace roundoff;
 using namespace roundoff::test;

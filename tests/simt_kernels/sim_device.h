@@ -28,14 +28,25 @@ inline constexpr bool kSanitized = false;
 inline constexpr std::uint64_t kSchedules = 4;
 #endif
 
-class SimDevice {
+// Workspace of kernels in a simulated device's memory: every piece an allocation of its own, so
+// that one that is left is told.
+class SimDevice;
+class SimScratch : public Scratch {
+ public:
+  explicit SimScratch(simt::Emulator& emulator)
+      : Scratch(std::make_shared<Source>(emulator), true) {}
+  explicit SimScratch(SimDevice& device);
+
+ private:
   struct Source : ScratchSource {
     explicit Source(simt::Emulator& device) : emulator(device) {}
     void* allocate(std::size_t bytes) override { return emulator.allocate(bytes); }
     void free(void* memory) noexcept override { emulator.free(memory); }
     simt::Emulator& emulator;
   };
+};
 
+class SimDevice {
  public:
   // `schedule`: a number of simt::with_schedule's family.
   explicit SimDevice(std::uint64_t schedule = 0)
@@ -47,7 +58,6 @@ class SimDevice {
   // Tests say `const auto sim = device.target();`.
   SimTarget target() { return {{&stream_}, errors_}; }
   simt::Emulator& emulator() { return emulator_; }
-  // Every piece an allocation of its own, so that one that is left is told.
   Scratch& scratch() { return scratch_; }
   // What kernels reported since the last call.
   DeviceErrors take_errors() {
@@ -61,9 +71,11 @@ class SimDevice {
  private:
   simt::Emulator emulator_;
   simt::SimStream stream_;
-  Scratch scratch_{std::make_shared<Source>(emulator_), true};
+  SimScratch scratch_{emulator_};
   DeviceErrors* errors_ = nullptr;
 };
+
+inline SimScratch::SimScratch(SimDevice& device) : SimScratch(device.emulator()) {}
 
 // The device's copy of a host array, made on construction; fetch() brings it back.
 class Resident {

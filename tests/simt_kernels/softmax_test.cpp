@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "tests/kernels/bounds.h"
-#include "tests/simt_kernels/sim_scratch.h"
+#include "tests/simt_kernels/sim_device.h"
 #include "verify/bound/softmax.h"
 #include "verify/compare.h"
 
