@@ -85,6 +85,7 @@ struct Cut {
                          const ConstView& b, bool wide) const {
     ProductProblem p;
     p.name = kName;
+    p.kernel = params.kernel;
     p.size = {.m = device_extent(kName, "the number of pixels", m),
               .n = device_extent(kName, "the number of channels", n),
               .depth = device_extent(kName, "the length of a sum", depth),

@@ -13,6 +13,7 @@
 #include "kernels/base/target.h"
 #include "kernels/base/view.h"
 #include "kernels/gemm/activation.h"
+#include "kernels/gemm/kernel.h"
 
 namespace roundoff {
 
@@ -26,6 +27,7 @@ struct Conv2dParams {
   bool tf32 = false;  // fp32 operands are first rounded to 11 significant bits (RNE)
   // Forward: applied to the sum with its bias, before the rounding; not where y is added to.
   Activation activation = Activation::none;
+  ProductKernel kernel = ProductKernel::automatic;  // as in GemmParams
 };
 
 // The extents of one convolution.

@@ -56,6 +56,7 @@ void gemm(T target, const GemmParams& params, const ConstView& a, const ConstVie
   if (!problem.wide)
     problem.arithmetic = arithmetic("gemm", p.accumulator, a.dtype, b.dtype, p.tf32);
   problem.may_split = p.trans_a;
+  problem.kernel = p.kernel;
 
   ProductOutput out;
   out.y = y.view.data;

@@ -7,6 +7,7 @@
 #include "kernels/base/target.h"
 #include "kernels/base/view.h"
 #include "kernels/gemm/activation.h"
+#include "kernels/gemm/kernel.h"
 
 namespace roundoff {
 
@@ -25,6 +26,9 @@ struct GemmParams {
   bool sum_batch = false;
   // Applied to everything above, before the rounding; not where y is added to.
   Activation activation = Activation::none;
+  // On a device. Throws where the one that is named does not take the product; the reference has
+  // one way and ignores it.
+  ProductKernel kernel = ProductKernel::automatic;
 };
 
 // a: batch x [m, k]; b: batch x [k, n]; c: absent, [n] (a bias, added to every row), [m, n] or

@@ -111,6 +111,7 @@ struct ProductProblem {
   // The sum may be cut into parts: for sums over samples. A sum that belongs to one sample must not
   // depend on how many others there are, nor on how they are cut.
   bool may_split = false;
+  ProductKernel kernel = ProductKernel::automatic;
 };
 
 // Parts of a sum of `steps` steps of a result that `tiles` blocks compute: at least 16 steps each

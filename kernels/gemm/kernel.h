@@ -1,0 +1,29 @@
+// The kernels that compute a product of 16-bit, tf32 or fp32 operands on a device: the rungs of a
+// ladder, each a step faster than the one before. All of them stay; `automatic` is the fastest that
+// takes a product (kernels/gemm/select.h).
+#pragma once
+
+#include <string_view>
+
+namespace roundoff {
+
+enum class ProductKernel : unsigned char {
+  automatic,
+  naive,      // a thread an element, operands from memory
+  tiles,      // tiles in shared memory, sums in registers, fused multiply-adds; every type
+  mma,        // tensor cores: mma.sync, fed by ldmatrix
+  sm80,       // the same behind copies of several stages (cp.async)
+  wgmma,      // sm_90a: tiles by TMA, mbarriers, wgmma
+  sm90,       // warp-specialised, persistent, clusters of two with multicast, stores by TMA
+  ping_pong,  // the same with a tile for each consumer, whose ends overlap the other's products
+};
+
+inline constexpr ProductKernel kProductKernels[] = {
+    ProductKernel::automatic, ProductKernel::naive, ProductKernel::tiles, ProductKernel::mma,
+    ProductKernel::sm80,      ProductKernel::wgmma, ProductKernel::sm90,  ProductKernel::ping_pong};
+
+std::string_view name(ProductKernel kernel);
+// Throws, listing the names, for any other text.
+ProductKernel parse_product_kernel(std::string_view operation, std::string_view text);
+
+}  // namespace roundoff
