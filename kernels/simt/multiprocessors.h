@@ -1,0 +1,27 @@
+// How many multiprocessors a persistent kernel has work for.
+#pragma once
+
+#include "kernels/simt/simt.h"
+
+namespace roundoff {
+
+#if defined(__CUDACC__)
+// Of the current GPU.
+inline unsigned multiprocessors(Cuda) {
+  int device = 0;
+  int count = 0;
+  const LaunchConfig nothing{};
+  simt::check_launch(cudaGetDevice(&device), nothing, "no current GPU");
+  simt::check_launch(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
+                     nothing, "the GPU's number of multiprocessors is unknown");
+  return static_cast<unsigned>(count);
+}
+#else
+// As many as an H100 has.
+template <DeviceTarget T>
+unsigned multiprocessors(T) {
+  return 132;
+}
+#endif
+
+}  // namespace roundoff
