@@ -112,6 +112,19 @@ ROUNDOFF_DEVICE_NAMESPACE {
 #endif
   }
 
+  // A sequence of them: values[i] from rows[i]. On the emulator it meets once, not kLength times.
+  template <int kCount, bool kTranspose = false, int kLength>
+  ROUNDOFF_DEVICE void ldmatrix_tile(std::uint32_t(&values)[kLength][kCount],
+                                     const void* const(&rows)[kLength], ROUNDOFF_SITE) {
+#if defined(__CUDACC__)
+    ROUNDOFF_UNROLL
+    for (int i = 0; i < kLength; ++i) ldmatrix<kCount, kTranspose>(values[i], rows[i], site);
+#else
+    static_assert(kCount == 1 || kCount == 2 || kCount == 4);
+    simt::ldmatrix_tile(&values[0][0], &rows[0], kLength, kCount, kTranspose, site);
+#endif
+  }
+
   // The other way round, with the same layouts (sm_90).
   template <int kCount, bool kTranspose = false>
   ROUNDOFF_DEVICE void stmatrix(void* row, const std::uint32_t(&values)[kCount], ROUNDOFF_SITE) {

@@ -35,18 +35,20 @@ ROUNDOFF_DEVICE_NAMESPACE {
     for (int i = 0; i < 2; ++i) d[lane * 2 + i] = fc[i];
   }
 
+  template <class T, int kK>
   __global__ void mma_tile_once(const std::uint32_t* a, const std::uint32_t* b, float* c) {
-    std::uint32_t fa[2][4], fb[3][2];
+    using Shape = MmaShape<T, kK>;
+    std::uint32_t fa[2][Shape::kA], fb[3][Shape::kB];
     float fc[2][3][4];
     const int lane = static_cast<int>(threadIdx.x);
     for (int i = 0; i < 2; ++i)
-      for (int r = 0; r < 4; ++r) fa[i][r] = a[(lane * 2 + i) * 4 + r];
+      for (int r = 0; r < Shape::kA; ++r) fa[i][r] = a[(lane * 2 + i) * Shape::kA + r];
     for (int j = 0; j < 3; ++j)
-      for (int r = 0; r < 2; ++r) fb[j][r] = b[(lane * 3 + j) * 2 + r];
+      for (int r = 0; r < Shape::kB; ++r) fb[j][r] = b[(lane * 3 + j) * Shape::kB + r];
     for (int i = 0; i < 2; ++i)
       for (int j = 0; j < 3; ++j)
         for (int r = 0; r < 4; ++r) fc[i][j][r] = c[((lane * 2 + i) * 3 + j) * 4 + r];
-    mma_tile<BFloat16, 16>(fc, fa, fb);
+    mma_tile<T, kK>(fc, fa, fb);
     for (int i = 0; i < 2; ++i)
       for (int j = 0; j < 3; ++j)
         for (int r = 0; r < 4; ++r) c[((lane * 2 + i) * 3 + j) * 4 + r] = fc[i][j][r];
@@ -143,12 +145,15 @@ ROUNDOFF_DEVICE_NAMESPACE {
       __syncthreads();
       const int stage = step % 2;
       std::uint32_t fa[2][4], fb[4][2];
+      const void *rows_a[2], *rows_b[4];
       ROUNDOFF_UNROLL
       for (int i = 0; i < 2; ++i)
-        ldmatrix(fa[i], &shared[stage][0][at(wm + i * 16 + lane % 16, lane / 16)]);
+        rows_a[i] = &shared[stage][0][at(wm + i * 16 + lane % 16, lane / 16)];
       ROUNDOFF_UNROLL
       for (int j = 0; j < 4; ++j)
-        ldmatrix(fb[j], &shared[stage][1][at(wn + j * 8 + lane % 8, lane / 8 % 2)]);
+        rows_b[j] = &shared[stage][1][at(wn + j * 8 + lane % 8, lane / 8 % 2)];
+      ldmatrix_tile(fa, rows_a);
+      ldmatrix_tile(fb, rows_b);
       mma_tile<BFloat16, 16>(sums, fa, fb);
       __syncthreads();
     }
@@ -249,8 +254,21 @@ void launch_mma(T target, MmaCase which, const std::uint32_t* a, const std::uint
 }
 
 template <DeviceTarget T>
-void launch_mma_tile(T target, const std::uint32_t* a, const std::uint32_t* b, float* c) {
-  launch(target, {.name = "mma_tile_once", .grid = {1}, .block = {32}}, mma_tile_once, a, b, c);
+void launch_mma_tile(T target, MmaCase which, const std::uint32_t* a, const std::uint32_t* b,
+                     float* c) {
+  const LaunchConfig config{.name = "mma_tile_once", .grid = {1}, .block = {32}};
+  switch (which) {
+    case MmaCase::fp16_k16:
+      return launch(target, config, mma_tile_once<Half, 16>, a, b, c);
+    case MmaCase::bf16_k16:
+      return launch(target, config, mma_tile_once<BFloat16, 16>, a, b, c);
+    case MmaCase::bf16_k8:
+      return launch(target, config, mma_tile_once<BFloat16, 8>, a, b, c);
+    case MmaCase::tf32_k8:
+      return launch(target, config, mma_tile_once<Tf32, 8>, a, b, c);
+    default:
+      ROUNDOFF_CHECK(false, "mma_tile_once", "a case that has no tile here");
+  }
 }
 
 template <DeviceTarget T>
@@ -291,7 +309,7 @@ void launch_copy_misuse(T target, CopyMisuse misuse, const std::uint32_t* x, std
 
 template void launch_mma(Target, MmaCase, const std::uint32_t*, const std::uint32_t*,
                          const std::uint32_t*, std::uint32_t*);
-template void launch_mma_tile(Target, const std::uint32_t*, const std::uint32_t*, float*);
+template void launch_mma_tile(Target, MmaCase, const std::uint32_t*, const std::uint32_t*, float*);
 template void launch_ldmatrix(Target, int, bool, const std::uint8_t*, const int*, std::uint32_t*);
 template void launch_stmatrix(Target, int, bool, const std::uint32_t*, const int*, std::uint8_t*);
 template void launch_staged_copy(Target, unsigned, unsigned, const std::uint32_t*, std::uint32_t*);

@@ -14,9 +14,10 @@ template <DeviceTarget T>
 void launch_mma(T target, MmaCase which, const std::uint32_t* a, const std::uint32_t* b,
                 const std::uint32_t* c, std::uint32_t* d);
 
-// 2 x 3 tiles of bf16, k = 16: c[2][3][4] a lane, in place.
+// 2 x 3 tiles of fp16_k16, bf16_k16, bf16_k8 or tf32_k8: c[2][3][4] a lane, in place.
 template <DeviceTarget T>
-void launch_mma_tile(T target, const std::uint32_t* a, const std::uint32_t* b, float* c);
+void launch_mma_tile(T target, MmaCase which, const std::uint32_t* a, const std::uint32_t* b,
+                     float* c);
 
 // Rows of 16 bytes stand at row_offset[lane] in 2048 bytes of shared memory, which `image` fills
 // (load) or receives (store). Registers: values[lane * count + matrix].

@@ -118,44 +118,75 @@ TEST_CASE("mma.sync: a tf32 operand's lower 13 bits do not count") {
   });
 }
 
+namespace {
+
+// Registers of fragments with random values.
+std::vector<std::uint32_t> random_registers(DType operand, std::size_t count,
+                                            std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  std::vector<std::uint32_t> words(count);
+  for (auto& w : words) {
+    if (operand == DType::fp32) {
+      w = std::bit_cast<std::uint32_t>(rounded(operand, normal(random)));
+    } else {
+      const std::uint32_t low = bits16(operand, normal(random));
+      w = low | std::uint32_t{bits16(operand, normal(random))} << 16;
+    }
+  }
+  return words;
+}
+
+// How many registers of a 2 x 3 tile differ from those of its six products.
+int tile_differences(auto& device, auto target, const Kind& kind) {
+  std::mt19937 random(6);
+  const std::size_t ra = static_cast<std::size_t>(kind.k) / (kind.operand == DType::fp32 ? 2 : 4);
+  const std::size_t rb = ra / 2;
+  const std::vector<std::uint32_t> a = random_registers(kind.operand, 32 * 2 * ra, random);
+  const std::vector<std::uint32_t> b = random_registers(kind.operand, 32 * 3 * rb, random);
+  std::vector<float> c(32 * 24);
+  for (auto& v : c) v = static_cast<float>(static_cast<int>(random() % 100)) / 7;
+  float* tile = device.upload(c);
+  launch_mma_tile(target, kind.which, device.upload(a), device.upload(b), tile);
+  const std::vector<float> got = device.download(tile, c.size());
+  int differ = 0;
+  for (std::size_t i = 0; i < 2; ++i) {
+    for (std::size_t j = 0; j < 3; ++j) {
+      std::vector<std::uint32_t> one_a, one_b, one_c;
+      for (std::size_t lane = 0; lane < 32; ++lane) {
+        for (std::size_t r = 0; r < ra; ++r) one_a.push_back(a[(lane * 2 + i) * ra + r]);
+        for (std::size_t r = 0; r < rb; ++r) one_b.push_back(b[(lane * 3 + j) * rb + r]);
+        for (std::size_t r = 0; r < 4; ++r)
+          one_c.push_back(std::bit_cast<std::uint32_t>(c[((lane * 2 + i) * 3 + j) * 4 + r]));
+      }
+      std::uint32_t* d = device.upload(one_c);
+      launch_mma(target, kind.which, device.upload(one_a), device.upload(one_b), d, d);
+      const std::vector<std::uint32_t> want = device.download(d, one_c.size());
+      for (std::size_t lane = 0; lane < 32; ++lane)
+        for (std::size_t r = 0; r < 4; ++r)
+          if (std::bit_cast<std::uint32_t>(got[((lane * 2 + i) * 3 + j) * 4 + r]) !=
+              want[lane * 4 + r])
+            ++differ;
+    }
+  }
+  return differ;
+}
+
+constexpr Kind kTileKinds[] = {{MmaCase::fp16_k16, 16, DType::fp16, false},
+                               {MmaCase::bf16_k16, 16, DType::bf16, false},
+                               {MmaCase::bf16_k8, 8, DType::bf16, false},
+                               {MmaCase::tf32_k8, 8, DType::fp32, false}};
+
+}  // namespace
+
 TEST_CASE("a warp's tile is the sequence of its products") {
   under_schedules([](auto& device, auto target) {
-    std::mt19937 random(6);
-    std::vector<std::uint32_t> a(32 * 8), b(32 * 6);
-    const auto word = [&] {
-      const auto half = [&] {
-        return std::uint32_t{
-            BFloat16(static_cast<float>(static_cast<int>(random() % 15) - 7)).bits};
-      };
-      return half() | half() << 16;
-    };
-    for (auto& w : a) w = word();
-    for (auto& w : b) w = word();
-    std::vector<float> c(32 * 24);
-    for (auto& v : c) v = static_cast<float>(static_cast<int>(random() % 100));
-    float* tile = device.upload(c);
-    launch_mma_tile(target, device.upload(a), device.upload(b), tile);
-    const std::vector<float> got = device.download(tile, c.size());
-    for (std::size_t i = 0; i < 2; ++i) {
-      for (std::size_t j = 0; j < 3; ++j) {
-        std::vector<std::uint32_t> one_a, one_b, one_c;
-        for (std::size_t lane = 0; lane < 32; ++lane) {
-          for (std::size_t r = 0; r < 4; ++r) one_a.push_back(a[(lane * 2 + i) * 4 + r]);
-          for (std::size_t r = 0; r < 2; ++r) one_b.push_back(b[(lane * 3 + j) * 2 + r]);
-          for (std::size_t r = 0; r < 4; ++r)
-            one_c.push_back(std::bit_cast<std::uint32_t>(c[((lane * 2 + i) * 3 + j) * 4 + r]));
-        }
-        std::uint32_t* d = device.upload(one_c);
-        launch_mma(target, MmaCase::bf16_k16, device.upload(one_a), device.upload(one_b), d, d);
-        const std::vector<std::uint32_t> want = device.download(d, one_c.size());
-        bool same = true;
-        for (std::size_t lane = 0; lane < 32; ++lane)
-          for (std::size_t r = 0; r < 4; ++r)
-            same = same && std::bit_cast<std::uint32_t>(got[((lane * 2 + i) * 3 + j) * 4 + r]) ==
-                               want[lane * 4 + r];
-        CHECK(same);
-      }
+    for (const Kind& kind : kTileKinds) {
+      CAPTURE(static_cast<int>(kind.which));
+      CHECK(tile_differences(device, target, kind) == 0);
     }
+  });
+  with_arithmetic(Accumulator::h100, [](auto& device, auto target) {
+    for (const Kind& kind : kTileKinds) CHECK(tile_differences(device, target, kind) == 0);
   });
 }
 

@@ -37,12 +37,15 @@ AsyncState& async_state(Block& block) {
 }
 
 Block& block_of_shared(const void* p, std::size_t bytes, const char* what, Site site) {
-  Cluster& cluster = *current()->block->cluster;
-  for (unsigned rank = 0; rank < cluster.blocks; ++rank) {
-    Block& block = *cluster.block[rank];
+  const auto holds = [&](const Block& block) {
     const auto offset = static_cast<std::size_t>(static_cast<const char*>(p) - block.window);
-    if (offset < kSharedWindow && bytes <= kSharedWindow - offset) return block;
-  }
+    return offset < kSharedWindow && bytes <= kSharedWindow - offset;
+  };
+  Block& own = *current()->block;
+  if (holds(own)) return own;
+  Cluster& cluster = *own.cluster;
+  for (unsigned rank = 0; rank < cluster.blocks; ++rank)
+    if (holds(*cluster.block[rank])) return *cluster.block[rank];
   fault_at(site, what, ": not an address of shared memory");
 }
 

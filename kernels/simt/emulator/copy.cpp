@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/simt/emulator/async.h"
+#include "kernels/simt/emulator/fragments.h"
 #include "kernels/simt/emulator/monitor.h"
 
 namespace roundoff::simt {
@@ -15,10 +16,14 @@ bool aligned(const void* p, std::size_t unit) {
 
 void land(Copy& c) {
   if (c.landed) return;
+  c.landed = true;
+  if (c.source_bytes == 16) {  // mostly
+    std::memcpy(c.to, c.from, 16);
+    return;
+  }
   if (c.source_bytes != 0) std::memcpy(c.to, c.from, c.source_bytes);
   std::memset(static_cast<char*>(c.to) + c.source_bytes, 0,
               static_cast<std::size_t>(c.bytes - c.source_bytes));
-  c.landed = true;
 }
 
 // Waits for the groups before `group`.
@@ -64,15 +69,16 @@ void cp_async(void* shared, const void* global, int bytes, int source_bytes, Sit
   }
   ++cluster.counters.cp_async;
   cluster.counters.cp_async_bytes += static_cast<std::uint64_t>(source_bytes);
-  Copy copy{shared,
-            global,
-            static_cast<std::uint8_t>(bytes),
-            static_cast<std::uint8_t>(source_bytes),
-            false,
-            copies.closed};
+  // Member by member, in place: a whole that is read back at once waits for its parts.
+  Copy& copy = copies.items.emplace_back();
+  copy.to = shared;
+  copy.from = global;
+  copy.bytes = static_cast<std::uint8_t>(bytes);
+  copy.source_bytes = static_cast<std::uint8_t>(source_bytes);
+  copy.landed = false;
+  copy.group = copies.closed;
   const Async when = cluster.config.async;
   if (when == Async::eager || (when == Async::random && cluster.draw(2) == 0)) land(copy);
-  copies.items.push_back(copy);
 }
 
 void cp_async_commit(Site) {
@@ -108,64 +114,85 @@ namespace {
 struct MatrixArgument {
   std::uint32_t* load;
   const std::uint32_t* store;
-  char* row;
+  void* const* rows;  // one for each of the sequence
 };
 
-// Both directions. A row is named by lanes 8 i .. 8 i + 7 for matrix i.
-void matrix(MatrixArgument mine, int count, bool transpose, Site site) {
+using Matrix = std::uint16_t[8][8];
+
+// One of the sequence: 1, 2 or 4 matrices, row i of matrix m being row[8 m + i]. Lane 4 g + t has
+// the word t of row g, or of column g, of each in the registers from `first` on.
+void load_matrices(const Collective& c, void* const* row, int count, bool transpose, int first) {
+  alignas(16) Matrix element[4];
+  for (int i = 0; i < 8 * count; ++i) std::memcpy(element[i / 8][i % 8], row[i], 16);
+  if (transpose)
+    for (int m = 0; m < count; ++m) transpose_elements(element[m]);
+  for (std::size_t lane = 0; lane < kWarp; ++lane) {
+    std::uint32_t* to = static_cast<MatrixArgument*>(c.argument[lane])->load + first;
+    for (int m = 0; m < count; ++m)
+      std::memcpy(to + m, reinterpret_cast<const char*>(element[m]) + 4 * lane, 4);
+  }
+}
+
+void store_matrices(const Collective& c, void* const* row, int count, bool transpose, int first) {
+  alignas(16) Matrix element[4];
+  for (int m = 0; m < count; ++m) {
+    auto* to = reinterpret_cast<char*>(element[m]);
+    for (std::size_t lane = 0; lane < kWarp; ++lane)
+      std::memcpy(to + 4 * lane, static_cast<MatrixArgument*>(c.argument[lane])->store + first + m,
+                  4);
+  }
+  if (transpose)
+    for (int m = 0; m < count; ++m) transpose_elements(element[m]);
+  for (int i = 0; i < 8 * count; ++i) std::memcpy(row[i], element[i / 8][i % 8], 16);
+}
+
+// A sequence of `length` instructions at one meeting of the warp. A row is named by lanes
+// 8 i .. 8 i + 7 for matrix i.
+void matrices(MatrixArgument mine, int length, int count, bool transpose, Site site) {
   const bool is_load = mine.load != nullptr;
   const char* what = is_load ? "ldmatrix" : "stmatrix";
   Thread& me = *current();
   Cluster& cluster = *me.block->cluster;
   if (me.lane < count * 8) {
-    if (!aligned(mine.row, 16)) fault_at(site, what, ": the row's address is not a multiple of 16");
-    if (&block_of_shared(mine.row, 16, what, site) != me.block)
-      fault_at(site, what, ": the row lies in another block's shared memory");
-    if (cluster.monitor != nullptr)
-      cluster.monitor->touch(me, mine.row, 16, is_load ? Access::read : Access::write, site);
+    for (int i = 0; i < length; ++i) {
+      void* row = mine.rows[i];
+      if (!aligned(row, 16)) fault_at(site, what, ": the row's address is not a multiple of 16");
+      if (&block_of_shared(row, 16, what, site) != me.block)
+        fault_at(site, what, ": the row lies in another block's shared memory");
+      if (cluster.monitor != nullptr)
+        cluster.monitor->touch(me, row, 16, is_load ? Access::read : Access::write, site);
+    }
   }
   Collective* c = arrive(is_load ? Meeting::ldmatrix : Meeting::stmatrix, ~0U, &mine, site, true);
   if (c == nullptr) return;
-  const auto argument = [&](int lane) -> MatrixArgument& {
-    return *static_cast<MatrixArgument*>(c->argument[static_cast<std::size_t>(lane)]);
-  };
-  const void* addresses[kWarp];
-  for (int m = 0; m < count; ++m) {
-    std::uint16_t element[8][8];
-    for (int i = 0; i < 8; ++i) {
-      addresses[8 * m + i] = argument(8 * m + i).row;
-      if (is_load) std::memcpy(element[i], addresses[8 * m + i], 16);
-    }
-    for (int lane = 0; lane < 32; ++lane) {
-      const int g = lane / 4, t = lane % 4 * 2;
-      std::uint16_t& low = transpose ? element[t][g] : element[g][t];
-      std::uint16_t& high = transpose ? element[t + 1][g] : element[g][t + 1];
-      if (is_load) {
-        argument(lane).load[m] = low | static_cast<std::uint32_t>(high) << 16;
-      } else {
-        low = static_cast<std::uint16_t>(argument(lane).store[m]);
-        high = static_cast<std::uint16_t>(argument(lane).store[m] >> 16);
-      }
-    }
-    if (!is_load)
-      for (int i = 0; i < 8; ++i) std::memcpy(argument(8 * m + i).row, element[i], 16);
+  for (int i = 0; i < length; ++i) {
+    void* row[kWarp];
+    for (std::size_t lane = 0; lane < static_cast<std::size_t>(8 * count); ++lane)
+      row[lane] = static_cast<MatrixArgument*>(c->argument[lane])->rows[i];
+    (is_load ? load_matrices : store_matrices)(*c, row, count, transpose, i * count);
+    if (cluster.monitor != nullptr)
+      cluster.monitor->shared_request(me, row, static_cast<unsigned>(8 * count), 16,
+                                      is_load ? Access::read : Access::write, site);
   }
-  if (cluster.monitor != nullptr)
-    cluster.monitor->shared_request(me, addresses, static_cast<unsigned>(8 * count), 16,
-                                    is_load ? Access::read : Access::write, site);
-  ++(is_load ? cluster.counters.ldmatrix : cluster.counters.stmatrix);
+  (is_load ? cluster.counters.ldmatrix : cluster.counters.stmatrix) +=
+      static_cast<std::uint64_t>(length);
   release(c);
 }
 
 }  // namespace
 
 void ldmatrix(std::uint32_t* values, const void* row, int count, bool transpose, Site site) {
-  matrix({values, nullptr, static_cast<char*>(const_cast<void*>(row))}, count, transpose, site);
+  ldmatrix_tile(values, &row, 1, count, transpose, site);
+}
+
+void ldmatrix_tile(std::uint32_t* values, const void* const* rows, int length, int count,
+                   bool transpose, Site site) {
+  matrices({values, nullptr, const_cast<void* const*>(rows)}, length, count, transpose, site);
 }
 
 void stmatrix(void* row, const std::uint32_t* values, int count, bool transpose, Site site) {
   need_sm_90("stmatrix", site);
-  matrix({nullptr, values, static_cast<char*>(row)}, count, transpose, site);
+  matrices({nullptr, values, &row}, 1, count, transpose, site);
 }
 
 }  // namespace roundoff::simt

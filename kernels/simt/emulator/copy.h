@@ -17,6 +17,9 @@ ROUNDOFF_SIMT_API void cp_async_wait_all(Site site);
 
 ROUNDOFF_SIMT_API void ldmatrix(std::uint32_t* values, const void* row, int count, bool transpose,
                                 Site site);
+// values[length][count] from rows[length], at one meeting of the warp.
+ROUNDOFF_SIMT_API void ldmatrix_tile(std::uint32_t* values, const void* const* rows, int length,
+                                     int count, bool transpose, Site site);
 ROUNDOFF_SIMT_API void stmatrix(void* row, const std::uint32_t* values, int count, bool transpose,
                                 Site site);
 

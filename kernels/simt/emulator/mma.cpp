@@ -1,13 +1,13 @@
 #include "kernels/simt/emulator/mma.h"
 
 #include "kernels/simt/emulator/cluster.h"
+#include "kernels/simt/emulator/fragments.h"
 #include "kernels/simt/emulator/products.h"
 
 namespace roundoff::simt {
 
 namespace {
 
-constexpr int kRows = 16, kColumns = 8, kMaxK = 16;
 // Rows of tiles that a warp's tile may have: what one stack holds with ease.
 constexpr int kMaxTiles = 16;
 
@@ -19,64 +19,14 @@ struct Argument {
   std::uint32_t* half_d;
   const std::uint32_t* half_c;
 };
-Argument& argument(Collective& c, int lane) {
-  return *static_cast<Argument*>(c.argument[static_cast<std::size_t>(lane)]);
-}
 
-constexpr int a_registers(const MmaKind& kind) {
-  return kind.operand == Operand::tf32 ? kind.k / 2 : kind.k / 4;
-}
-constexpr int b_registers(const MmaKind& kind) { return a_registers(kind) / 2; }
-
-// A's rows, 16 x k, of tile i of each lane's fragments.
-void gather_a(Collective& c, const MmaKind& kind, int tile, float (*a)[kMaxK]) {
-  const int registers = a_registers(kind);
-  if (kind.operand == Operand::tf32) {
-    for (int lane = 0; lane < 32; ++lane) {
-      const std::uint32_t* from = argument(c, lane).a + tile * registers;
-      for (int r = 0; r < registers; ++r)
-        a[lane / 4 + (r & 1) * 8][lane % 4 + (r >> 1) * 4] = tf32_value(from[r]);
-    }
-    return;
-  }
-  std::uint16_t bits[kRows][kMaxK];
-  for (int lane = 0; lane < 32; ++lane) {
-    const std::uint32_t* from = argument(c, lane).a + tile * registers;
-    for (int r = 0; r < registers; ++r) {
-      std::uint16_t* to = &bits[lane / 4 + (r & 1) * 8][lane % 4 * 2 + (r >> 1) * 8];
-      to[0] = static_cast<std::uint16_t>(from[r]);
-      to[1] = static_cast<std::uint16_t>(from[r] >> 16);
-    }
-  }
-  for (int i = 0; i < kRows; ++i) widen(kind.operand, bits[i], kind.k, a[i]);
-}
-
-// B's lines, k x 8.
-void gather_b(Collective& c, const MmaKind& kind, int tile, float (*b)[kColumns]) {
-  const int registers = b_registers(kind);
-  std::uint16_t bits[kMaxK][kColumns];
-  for (int lane = 0; lane < 32; ++lane) {
-    const std::uint32_t* from = argument(c, lane).b + tile * registers;
-    for (int r = 0; r < registers; ++r) {
-      if (kind.operand == Operand::tf32) {
-        b[lane % 4 + 4 * r][lane / 4] = tf32_value(from[r]);
-      } else {
-        bits[lane % 4 * 2 + 8 * r][lane / 4] = static_cast<std::uint16_t>(from[r]);
-        bits[lane % 4 * 2 + 8 * r + 1][lane / 4] = static_cast<std::uint16_t>(from[r] >> 16);
-      }
-    }
-  }
-  if (kind.operand == Operand::tf32) return;
-  for (int l = 0; l < kind.k; ++l) widen(kind.operand, bits[l], kColumns, b[l]);
-}
-
-ProductTile tile_of(const MmaKind& kind, const float* a, const float* b, float* c, int rows) {
-  return {a, kMaxK, b, kColumns, c, kColumns, rows, kColumns, kind.k};
-}
-
-// Where c[i] of a lane stands in 16 x 8.
-float* place(float (*c)[kColumns], int lane, int i) {
-  return &c[lane / 4 + 8 * (i >> 1)][lane % 4 * 2 + (i & 1)];
+// One member of every lane's argument.
+template <class Register>
+LaneRegisters<Register> of_lanes(const Collective& c, Register* Argument::*member) {
+  LaneRegisters<Register> all;
+  for (std::size_t lane = 0; lane < kWarp; ++lane)
+    all[lane] = static_cast<Argument*>(c.argument[lane])->*member;
+  return all;
 }
 
 TensorCoreModel model() { return current()->block->cluster->config.tensor_core; }
@@ -89,14 +39,14 @@ void mma(float* d, const std::uint32_t* a, const std::uint32_t* b, const float* 
   Argument mine{d, c, a, b, nullptr, nullptr};
   Collective* all = arrive(Meeting::mma, ~0U, &mine, site, true);
   if (all == nullptr) return;
-  float ta[kRows][kMaxK], tb[kMaxK][kColumns], tc[kRows][kColumns];
-  gather_a(*all, kind, 0, ta);
-  gather_b(*all, kind, 0, tb);
-  for (int lane = 0; lane < 32; ++lane)
-    for (int i = 0; i < 4; ++i) *place(tc, lane, i) = argument(*all, lane).c[i];
-  multiply(model(), kind.operand, tile_of(kind, ta[0], tb[0], tc[0], kRows));
-  for (int lane = 0; lane < 32; ++lane)
-    for (int i = 0; i < 4; ++i) argument(*all, lane).d[i] = *place(tc, lane, i);
+  float ta[kMmaRows][kMmaMaxK], tb[kMmaMaxK][kMmaColumns], tc[kMmaRows][kMmaColumns];
+  gather_a(of_lanes(*all, &Argument::a), 0, kind, ta);
+  gather_b(of_lanes(*all, &Argument::b), 0, 1, kind, tb[0], kMmaColumns);
+  gather_c(of_lanes(*all, &Argument::c), 0, tc[0], kMmaColumns);
+  multiply(
+      model(), kind.operand,
+      {ta[0], kMmaMaxK, tb[0], kMmaColumns, tc[0], kMmaColumns, kMmaRows, kMmaColumns, kind.k});
+  scatter_c(tc[0], kMmaColumns, of_lanes(*all, &Argument::d), 0);
   ++counter();
   release(all);
 }
@@ -107,19 +57,29 @@ void mma_half(std::uint32_t* d, const std::uint32_t* a, const std::uint32_t* b,
   Argument mine{nullptr, nullptr, a, b, d, c};
   Collective* all = arrive(Meeting::mma, ~0U, &mine, site, true);
   if (all == nullptr) return;
-  float ta[kRows][kMaxK], tb[kMaxK][kColumns], tc[kRows][kColumns];
-  gather_a(*all, kind, 0, ta);
-  gather_b(*all, kind, 0, tb);
-  for (int lane = 0; lane < 32; ++lane)
-    for (int i = 0; i < 4; ++i)
-      *place(tc, lane, i) = static_cast<float>(Half::from_bits(
-          static_cast<std::uint16_t>(argument(*all, lane).half_c[i / 2] >> (i % 2 * 16))));
-  multiply_half(model(), tile_of(kind, ta[0], tb[0], tc[0], kRows));
-  for (int lane = 0; lane < 32; ++lane)
-    for (int i = 0; i < 2; ++i)
-      argument(*all, lane).half_d[i] =
-          static_cast<std::uint32_t>(Half(*place(tc, lane, 2 * i)).bits) |
-          static_cast<std::uint32_t>(Half(*place(tc, lane, 2 * i + 1)).bits) << 16;
+  float ta[kMmaRows][kMmaMaxK], tb[kMmaMaxK][kMmaColumns], tc[kMmaRows][kMmaColumns];
+  gather_a(of_lanes(*all, &Argument::a), 0, kind, ta);
+  gather_b(of_lanes(*all, &Argument::b), 0, 1, kind, tb[0], kMmaColumns);
+  const auto from = of_lanes(*all, &Argument::half_c);
+  const auto to = of_lanes(*all, &Argument::half_d);
+  // Where the two values of register i of a lane stand.
+  const auto place = [&tc](std::size_t lane, std::size_t i) {
+    return &tc[lane / 4 + 8 * i][lane % 4 * 2];
+  };
+  for (std::size_t lane = 0; lane < kWarp; ++lane) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      const std::uint32_t bits = from[lane][i];
+      float* values = place(lane, i);
+      values[0] = static_cast<float>(Half::from_bits(static_cast<std::uint16_t>(bits)));
+      values[1] = static_cast<float>(Half::from_bits(static_cast<std::uint16_t>(bits >> 16)));
+    }
+  }
+  multiply_half(model(), {ta[0], kMmaMaxK, tb[0], kMmaColumns, tc[0], kMmaColumns, kMmaRows,
+                          kMmaColumns, kind.k});
+  for (std::size_t lane = 0; lane < kWarp; ++lane)
+    for (std::size_t i = 0; i < 2; ++i)
+      to[lane][i] = static_cast<std::uint32_t>(Half(place(lane, i)[0]).bits) |
+                    static_cast<std::uint32_t>(Half(place(lane, i)[1]).bits) << 16;
   ++counter();
   release(all);
 }
@@ -130,21 +90,30 @@ void mma_tile(float* c, const std::uint32_t* a, const std::uint32_t* b, int m, i
   Argument mine{c, nullptr, a, b, nullptr, nullptr};
   Collective* all = arrive(Meeting::mma, ~0U, &mine, site, true);
   if (all == nullptr) return;
-  float ta[kMaxTiles * kRows][kMaxK], tb[kMaxK][kColumns], tc[kMaxTiles * kRows][kColumns];
-  for (int i = 0; i < m; ++i) gather_a(*all, kind, i, ta + i * kRows);
-  for (int j = 0; j < n; ++j) {
-    gather_b(*all, kind, j, tb);
+  constexpr int kPitch = 2 * kMmaColumns;
+  float ta[kMaxTiles * kMmaRows][kMmaMaxK], tb[kMmaMaxK][kPitch];
+  const auto from_a = of_lanes(*all, &Argument::a), from_b = of_lanes(*all, &Argument::b);
+  const auto registers = of_lanes(*all, &Argument::d);
+  for (int i = 0; i < m; ++i) gather_a(from_a, i * a_registers(kind), kind, ta + i * kMmaRows);
+  for (int j = 0; j < n; j += 2) {
+    const int tiles = n - j < 2 ? 1 : 2;
+    gather_b(from_b, j * b_registers(kind), tiles, kind, tb[0], kPitch);
+    const auto at = [&](int i) { return (i * n + j) * 4; };
+    if (model() == TensorCoreModel::fp32) {
+      for (int i = 0; i < m; ++i)
+        fma_fragments(registers, at(i), tiles, ta + i * kMmaRows, tb[0], kPitch, kind.k);
+      continue;
+    }
+    float tc[kMaxTiles * kMmaRows][kPitch];
     const auto each = [&](auto&& move) {
-      for (int lane = 0; lane < 32; ++lane) {
-        float* registers = argument(*all, lane).d;
-        for (int i = 0; i < m; ++i)
-          for (int r = 0; r < 4; ++r)
-            move(registers[(i * n + j) * 4 + r], *place(tc + i * kRows, lane, r));
-      }
+      for (int i = 0; i < m; ++i)
+        for (int t = 0; t < tiles; ++t) move(at(i) + 4 * t, &tc[i * kMmaRows][t * kMmaColumns]);
     };
-    each([](float& own, float& tile) { tile = own; });
-    multiply(model(), kind.operand, tile_of(kind, ta[0], tb[0], tc[0], m * kRows));
-    each([](float& own, float& tile) { own = tile; });
+    each([&](int r, float* tile) { gather_c(registers, r, tile, kPitch); });
+    multiply(
+        model(), kind.operand,
+        {ta[0], kMmaMaxK, tb[0], kPitch, tc[0], kPitch, m * kMmaRows, tiles * kMmaColumns, kind.k});
+    each([&](int r, const float* tile) { scatter_c(tile, kPitch, registers, r); });
   }
   counter() += static_cast<std::uint64_t>(m) * static_cast<std::uint64_t>(n);
   release(all);

@@ -15,8 +15,8 @@ void each_lane(std::uint32_t mask, F&& f) {
   for (; mask != 0; mask &= mask - 1) f(static_cast<unsigned>(std::countr_zero(mask)));
 }
 
-Collective* open_collective(Warp& warp, const Thread& me, Meeting meeting, std::uint32_t mask,
-                            Site site) {
+[[gnu::noinline]] Collective* open_collective(Warp& warp, const Thread& me, Meeting meeting,
+                                              std::uint32_t mask, Site site) {
   const std::uint32_t bit = 1U << me.lane;
   if ((mask & bit) == 0)
     fault_at(site, name(meeting), ": the mask 0x", std::hex, mask,
@@ -42,6 +42,23 @@ Collective* open_collective(Warp& warp, const Thread& me, Meeting meeting, std::
   free->site = site;
   ++warp.meetings;
   return free;
+}
+
+// The one that has `mask`, or a new one.
+[[gnu::noinline]] Collective* find_collective(Warp& warp, const Thread& me, Meeting meeting,
+                                              std::uint32_t mask, Site site) {
+  if (warp.meetings != 0 && (mask >> me.lane & 1U) != 0)
+    for (Collective& c : warp.collective)
+      if (c.mask == mask) return &c;
+  return open_collective(warp, me, meeting, mask, site);
+}
+
+[[noreturn, gnu::noinline]] void lanes_disagree(const Collective& c, Meeting meeting, Site site) {
+  if (c.meeting != meeting)
+    fault_at(site, "lanes of one warp wait in different collectives: ", name(meeting), " here, ",
+             name(c.meeting), " at ", c.site.file, ":", c.site.line);
+  fault_at(site, name(meeting), " must be reached by all lanes together, but others wait at ",
+           c.site.file, ":", c.site.line);
 }
 
 struct ShuffleArgument {
@@ -86,25 +103,11 @@ unsigned source_lane(const ShuffleArgument& a, unsigned lane) {
 Collective* arrive(Meeting meeting, std::uint32_t mask, void* argument, Site site, bool aligned) {
   Thread& me = *current();
   Warp& warp = me.block->warps[me.warp];
-  const std::uint32_t bit = 1U << me.lane;
-  Collective* c = nullptr;
-  if (warp.meetings != 0)
-    for (Collective& candidate : warp.collective)
-      if (candidate.mask == mask) {
-        c = &candidate;
-        break;
-      }
-  if (c == nullptr || (mask & bit) == 0) {
-    c = open_collective(warp, me, meeting, mask, site);
-  } else {
-    if (c->meeting != meeting)
-      fault_at(site, "lanes of one warp wait in different collectives: ", name(meeting), " here, ",
-               name(c->meeting), " at ", c->site.file, ":", c->site.line);
-    if (aligned && !(c->site == site))
-      fault_at(site, name(meeting), " must be reached by all lanes together, but others wait at ",
-               c->site.file, ":", c->site.line);
-  }
-  c->arrived |= bit;
+  // The common case, short: the whole warp, most of which is here already.
+  Collective* c = &warp.collective[0];
+  if (mask != ~0U || c->mask != mask) c = find_collective(warp, me, meeting, mask, site);
+  if (c->meeting != meeting || (aligned && !(c->site == site))) lanes_disagree(*c, meeting, site);
+  c->arrived |= 1U << me.lane;
   c->argument[me.lane] = argument;
   if (c->arrived == c->mask) return c;
   wait(name(meeting), mask, site);
