@@ -263,24 +263,30 @@ ROUNDOFF_DEVICE_NAMESPACE {
         begin_sums<S::kN>(out, g.addend_runs, sub, staging, sums[i]);
       }
 
+      const bool passes_on = S::kPingPong && unit + stride < g.units;
       if (S::kPingPong && turn > 0) bar_sync(kBarrierTurn + group, 256);
-      unsigned before = 0;  // the stage of the step before
-      for (unsigned step = u.first; step < u.last; ++step) {
-        mbarrier_wait(&ring.full[ring.stage], ring.parity);
-        unsigned char* const stage = ring.memory();
-        if constexpr (sizeof(T) == 4)
-          round_stage<S::kStageBytes>(stage, S::kPingPong ? thread : threadIdx.x, S::kUsers * 128,
-                                      S::kPingPong ? kBarrierGroup + group : kBarrierAll);
-        multiply_stage<S, T, kMajorA, kMajorB>(stage + row_in_tile * kLineBytes, stage + S::kBytesA,
-                                               sums);
-        wgmma_wait<1>();
-        if (step != u.first) release_stage<S>(&ring.empty[before], thread);
-        before = ring.stage;
-        ring.advance();
+      if (u.first < u.last) {
+        unsigned step = u.first, before = 0;  // the stage of the step before
+        do {
+          mbarrier_wait(&ring.full[ring.stage], ring.parity);
+          unsigned char* const stage = ring.memory();
+          if constexpr (sizeof(T) == 4)
+            round_stage<S::kStageBytes>(stage, S::kPingPong ? thread : threadIdx.x, S::kUsers * 128,
+                                        S::kPingPong ? kBarrierGroup + group : kBarrierAll);
+          multiply_stage<S, T, kMajorA, kMajorB>(stage + row_in_tile * kLineBytes,
+                                                 stage + S::kBytesA, sums);
+          wgmma_wait<1>();
+          if (step != u.first) release_stage<S>(&ring.empty[before], thread);
+          before = ring.stage;
+          ring.advance();
+        } while (++step < u.last);
+        // The other group's products may queue behind the last of these.
+        if (passes_on) bar_arrive(kBarrierTurn + (group ^ 1U), 256);
+        wgmma_wait<0>();
+        release_stage<S>(&ring.empty[before], thread);
+      } else if (passes_on) {
+        bar_arrive(kBarrierTurn + (group ^ 1U), 256);
       }
-      if (S::kPingPong && unit + stride < g.units) bar_arrive(kBarrierTurn + (group ^ 1U), 256);
-      wgmma_wait<0>();
-      if (u.first < u.last) release_stage<S>(&ring.empty[before], thread);
 
       ROUNDOFF_UNROLL
       for (unsigned i = 0; i < S::kSubtiles; ++i) {

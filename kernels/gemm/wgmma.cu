@@ -51,19 +51,23 @@ ROUNDOFF_DEVICE_NAMESPACE {
       for (unsigned step = u.first; step < u.last && step < u.first + S::kStages; ++step)
         fetch(step);
     Sm90Ring<S> ring{shared, full, nullptr};
-    for (unsigned step = u.first; step < u.last; ++step, ring.advance()) {
-      mbarrier_wait(&full[ring.stage], ring.parity);
-      if constexpr (sizeof(T) == 4)
-        round_stage<S::kStageBytes>(ring.memory(), threadIdx.x, 256, kBarrierAll);
-      multiply_stage<S, T, kMajorA, kMajorB>(ring.memory() + group * 64 * kLineBytes,
-                                             ring.memory() + S::kBytesA, sums);
-      // While this step's products run, the stage of the one before is filled again.
-      wgmma_wait<1>();
-      __syncthreads();
-      if (threadIdx.x == 0 && step > u.first && step + S::kStages - 1 < u.last)
-        fetch(step + S::kStages - 1);
+    if (u.first < u.last) {
+      unsigned step = u.first;
+      do {
+        mbarrier_wait(&full[ring.stage], ring.parity);
+        if constexpr (sizeof(T) == 4)
+          round_stage<S::kStageBytes>(ring.memory(), threadIdx.x, 256, kBarrierAll);
+        multiply_stage<S, T, kMajorA, kMajorB>(ring.memory() + group * 64 * kLineBytes,
+                                               ring.memory() + S::kBytesA, sums);
+        // While this step's products run, the stage of the one before is filled again.
+        wgmma_wait<1>();
+        __syncthreads();
+        if (threadIdx.x == 0 && step > u.first && step + S::kStages - 1 < u.last)
+          fetch(step + S::kStages - 1);
+        ring.advance();
+      } while (++step < u.last);
+      wgmma_wait<0>();
     }
-    wgmma_wait<0>();
     __syncthreads();
     end_sums<S::kN>(out, at, staging, sums[0]);
 #else
