@@ -9,24 +9,6 @@ ROUNDOFF_SM90_OF(extern, Tf32);
 
 namespace {
 
-// The largest tile that most multiprocessors of a large GPU get one of, parts of sums counted, and
-// that is not mostly beyond the result.
-Sm90Tile tile_of(const ProductProblem& p) {
-  const auto tiles = [&](unsigned rows, unsigned columns) {
-    return std::uint64_t{(p.size.m + rows - 1) / rows} * ((p.size.n + columns - 1) / columns) *
-           p.size.results;
-  };
-  constexpr std::uint64_t kEnough = 96;
-  const std::uint64_t steps = std::uint64_t{p.size.depth} * p.size.terms / 16;
-  const auto enough = [&](unsigned rows, unsigned columns) {
-    const std::uint64_t n = tiles(rows, columns);
-    return n * (p.may_split ? product_parts(n, steps) : 1) >= kEnough;
-  };
-  if (p.size.m > 64 && p.size.n > 128 && enough(256, 256)) return Sm90Tile::large;
-  if (p.size.m > 64 && p.size.n > 64 && enough(128, 128)) return Sm90Tile::medium;
-  return Sm90Tile::small;
-}
-
 template <DeviceTarget T>
 void launch_specialised(T target, const ProductProblem& p, const MatrixSource& a,
                         const MatrixSource& b, const ProductOutput& out, Scratch& scratch,
@@ -34,7 +16,7 @@ void launch_specialised(T target, const ProductProblem& p, const MatrixSource& a
   const std::string why = sm90_refuses(p, a, b, out);
   ROUNDOFF_CHECK(why.empty(), p.name, why);
   if (p.size.m == 0 || p.size.n == 0 || p.size.results == 0) return;
-  if (options.tile == Sm90Tile::automatic) options.tile = tile_of(p);
+  if (options.tile == Sm90Tile::automatic) options.tile = sm90_detail::tile_of(p);
   switch (a.dtype) {
     case DType::fp16:
       return launch_sm90_of<Half>(target, p, a, b, out, scratch, options, ping_pong);

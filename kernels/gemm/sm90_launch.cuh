@@ -70,15 +70,15 @@ inline bool stores_by_tma(const ProductOutput& out, const ProductSizes& size, un
          (matrices == 1 || (out.stride * bytes % 16 == 0 && out.stride >= out.pitch));
 }
 
+// `steps` of kDepth along the depth of one matrix.
 template <class S, unsigned kDepth>
-Sm90Grid grid_of(const ProductProblem& p, const MatrixSource& a, const MatrixSource& b) {
+Sm90Grid grid_of(const ProductProblem& p, std::uint64_t steps) {
   Sm90Grid g{.size = p.size};
   constexpr unsigned kRows = S::kM * S::kCluster;
   g.bands = (p.size.m + kRows - 1) / kRows;
   g.tiles_n = (p.size.n + S::kN - 1) / S::kN;
-  g.steps = std::max(1U, (p.size.depth + kDepth - 1) / kDepth);
-  const std::uint64_t steps =
-      p.size.depth == 0 ? 0 : static_cast<std::uint64_t>(g.steps) * p.size.terms;
+  g.steps = static_cast<unsigned>(std::max<std::uint64_t>(steps, 1));
+  steps *= p.size.terms;
   g.all_steps = device_extent(p.name, "a sum's length", static_cast<std::int64_t>(steps));
   const std::uint64_t tiles = std::uint64_t{g.bands} * S::kCluster * g.tiles_n * p.size.results;
   if (p.may_split) g.parts = product_parts(tiles, steps * kDepth / 16);
@@ -86,9 +86,22 @@ Sm90Grid grid_of(const ProductProblem& p, const MatrixSource& a, const MatrixSou
   if (g.steps_a_part != 0) g.parts = (g.all_steps + g.steps_a_part - 1) / g.steps_a_part;
   g.units = device_extent(p.name, "the number of tiles",
                           static_cast<std::int64_t>(tiles / S::kCluster * g.parts));
-  g.one_a = a.stride == 0;
-  g.one_b = b.stride == 0;
   return g;
+}
+
+// The largest tile that most multiprocessors of a large GPU get one of, parts of sums counted, and
+// that is not mostly beyond the result.
+inline Sm90Tile tile_of(const ProductProblem& p) {
+  constexpr std::uint64_t kEnough = 96;
+  const std::uint64_t steps = std::uint64_t{p.size.depth} * p.size.terms / 16;
+  const auto enough = [&](unsigned rows, unsigned columns) {
+    const std::uint64_t n = std::uint64_t{(p.size.m + rows - 1) / rows} *
+                            ((p.size.n + columns - 1) / columns) * p.size.results;
+    return n * (p.may_split ? product_parts(n, steps) : 1) >= kEnough;
+  };
+  if (p.size.m > 64 && p.size.n > 128 && enough(128, 256)) return Sm90Tile::large;
+  if (p.size.m > 64 && p.size.n > 64 && enough(128, 128)) return Sm90Tile::medium;
+  return Sm90Tile::small;
 }
 
 inline LaunchConfig with_arithmetic(LaunchConfig config, const Arithmetic& arithmetic) {
@@ -111,9 +124,9 @@ void with_majors(const MatrixSource& a, const MatrixSource& b, F&& f) {
 
 // Splits the sum where it may be, launches by launch_grid(grid, out) and adds the parts.
 template <class S, unsigned kDepth, DeviceTarget T, class F>
-void launch_parts(T target, const ProductProblem& p, const MatrixSource& a, const MatrixSource& b,
-                  const ProductOutput& out, Scratch& scratch, F&& launch_grid) {
-  Sm90Grid g = grid_of<S, kDepth>(p, a, b);
+void launch_parts(T target, const ProductProblem& p, std::uint64_t steps, const ProductOutput& out,
+                  Scratch& scratch, F&& launch_grid) {
+  Sm90Grid g = grid_of<S, kDepth>(p, steps);
   g.addend_runs = out.addition != Addition::none &&
                   lanes_aligned(out.c, out.c_dtype, 4,
                                 out.addition == Addition::matrix ? out.c_pitch : 0, out.c_stride);
@@ -135,13 +148,36 @@ void launch_parts(T target, const ProductProblem& p, const MatrixSource& a, cons
          add_parts<float>, parts, out, static_cast<const float*>(to.y));
 }
 
+// The steps of two matrices, and what is the same for the whole batch.
+template <class E>
+std::uint64_t matrix_steps(const ProductProblem& p) {
+  return (std::uint64_t{p.size.depth} + kStageDepth<E> - 1) / kStageDepth<E>;
+}
+
+// Of a persistent kernel.
+template <class S, DeviceTarget T>
+LaunchConfig blocks_for(T target, const ProductProblem& p, const Sm90Grid& g,
+                        const Sm90Options& options) {
+  const unsigned available =
+      options.multiprocessors != 0 ? options.multiprocessors : multiprocessors(target);
+  const unsigned clusters = std::clamp(available * S::kBlocks / S::kCluster, 1U, g.units);
+  return with_arithmetic({.name = p.name,
+                          .grid = {clusters * S::kCluster},
+                          .block = {S::kThreads},
+                          .shared = S::kShared,
+                          .cluster = {S::kCluster}},
+                         p.arithmetic);
+}
+
 template <class S, class E, DeviceTarget T>
 void launch_shape(T target, const ProductProblem& p, const MatrixSource& a, const MatrixSource& b,
                   const ProductOutput& out, Scratch& scratch, const Sm90Options& options) {
   launch_parts<S, kStageDepth<E>>(
-      target, p, a, b, out, scratch, [&](Sm90Grid g, const ProductOutput& to) {
+      target, p, matrix_steps<E>(p), out, scratch, [&](Sm90Grid g, const ProductOutput& to) {
         const ProductSizes& z = p.size;
         g.by_tma = stores_by_tma(to, z, z.results * g.parts);
+        g.one_a = a.stride == 0;
+        g.one_b = b.stride == 0;
         const unsigned batch = std::max(z.results, z.terms);
         TensorMap map_a{}, map_b{}, map_y{};
         if (g.all_steps != 0) {
@@ -149,18 +185,9 @@ void launch_shape(T target, const ProductProblem& p, const MatrixSource& a, cons
           map_b = encode_tiled(operand_map(b, batch, S::kShareB));
         }
         if (g.by_tma) map_y = encode_tiled(result_map(to, z, z.results * g.parts));
-        const unsigned available =
-            options.multiprocessors != 0 ? options.multiprocessors : multiprocessors(target);
-        const unsigned clusters = std::clamp(available * S::kBlocks / S::kCluster, 1U, g.units);
         with_majors<E>(a, b, [&]<Major kMajorA, Major kMajorB> {
-          launch(target,
-                 with_arithmetic({.name = p.name,
-                                  .grid = {clusters * S::kCluster},
-                                  .block = {S::kThreads},
-                                  .shared = S::kShared,
-                                  .cluster = {S::kCluster}},
-                                 p.arithmetic),
-                 product_sm90<S, E, kMajorA, kMajorB>, map_a, map_b, map_y, g, to);
+          launch(target, blocks_for<S>(target, p, g, options), product_sm90<S, E, kMajorA, kMajorB>,
+                 map_a, map_b, map_y, g, to);
         });
       });
 }

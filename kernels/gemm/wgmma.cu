@@ -81,7 +81,9 @@ ROUNDOFF_DEVICE_NAMESPACE {
     using namespace sm90_detail;
     using S = WgmmaShape;
     launch_parts<S, kStageDepth<E>>(
-        target, p, a, b, out, scratch, [&](const Sm90Grid& g, const ProductOutput& to) {
+        target, p, matrix_steps<E>(p), out, scratch, [&](Sm90Grid g, const ProductOutput& to) {
+          g.one_a = a.stride == 0;
+          g.one_b = b.stride == 0;
           const unsigned batch = std::max(p.size.results, p.size.terms);
           TensorMap map_a{}, map_b{};
           if (g.all_steps != 0) {

@@ -64,7 +64,6 @@ Array run_tiles(SimDevice& device, GemmParams p, const Operands& o,
 
 }  // namespace
 
-#if !defined(ROUNDOFF_TEST_CHECKED)
 TEST_CASE("the sm_90a rungs have the bits of the rung tiles: layouts, types, ragged sizes") {
   std::mt19937 random(90);
   struct Size {
@@ -284,4 +283,3 @@ TEST_CASE("what the sm_90a rungs do not take they refuse, with the reason") {
   CHECK_THROWS_WITH(run(device, {ProductKernel::sm90, {}, false, {.m = 8, .n = 8, .k = 8}}, o),
                     doctest::Contains("sm_90a"));
 }
-#endif
