@@ -50,24 +50,6 @@ std::string quoted(const std::string& field) {
 
 }  // namespace
 
-std::string_view name(Provenance provenance) {
-  switch (provenance) {
-    case Provenance::none:
-      return "";
-    case Provenance::measured:
-      return "measured";
-    case Provenance::counted:
-      return "counted";
-    case Provenance::modelled:
-      return "modelled";
-    case Provenance::predicted:
-      return "predicted";
-    case Provenance::cited:
-      return "cited";
-  }
-  return "?";
-}
-
 std::string shortest(double value) {
   if (!std::isfinite(value)) return non_finite(value);
   char buffer[64];

@@ -8,18 +8,9 @@
 #include <variant>
 #include <vector>
 
-namespace roundoff::cli {
+#include "bench/provenance.h"
 
-// Where a column's numbers come from; numbers of different provenance never share a column.
-enum class Provenance : unsigned char {
-  none,       // text, or what a person typed
-  measured,   // by a clock or on a device
-  counted,    // by the emulator, or by the run itself
-  modelled,   // by arithmetic that is defined exactly
-  predicted,  // by a cost model
-  cited,      // from a publication or a specification
-};
-std::string_view name(Provenance provenance);
+namespace roundoff::cli {
 
 struct Column {
   std::string name;  // as scripts read it

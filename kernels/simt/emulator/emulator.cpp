@@ -6,7 +6,6 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
-#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -43,17 +42,39 @@ std::string schedule_text(const Config& config) {
   return text;
 }
 
-Counters& Counters::operator+=(const Counters& other) {
+namespace {
+
+// f(field of a, field of b) into a, for every field.
+template <class F>
+void for_each_field(Counters& a, const Counters& b, F f) {
   static_assert(std::is_trivially_copyable_v<Counters> &&
                 sizeof(Counters) % sizeof(std::uint64_t) == 0);
   constexpr std::size_t kFields = sizeof(Counters) / sizeof(std::uint64_t);
   std::uint64_t mine[kFields];
   std::uint64_t others[kFields];
-  std::memcpy(mine, this, sizeof(Counters));
-  std::memcpy(others, &other, sizeof(Counters));
-  for (std::size_t i = 0; i < kFields; ++i) mine[i] += others[i];
-  std::memcpy(static_cast<void*>(this), mine, sizeof(Counters));
+  std::memcpy(mine, &a, sizeof(Counters));
+  std::memcpy(others, &b, sizeof(Counters));
+  for (std::size_t i = 0; i < kFields; ++i) mine[i] = f(mine[i], others[i]);
+  std::memcpy(static_cast<void*>(&a), mine, sizeof(Counters));
+}
+
+}  // namespace
+
+Counters& Counters::operator+=(const Counters& other) {
+  for_each_field(*this, other, [](std::uint64_t a, std::uint64_t b) { return a + b; });
   return *this;
+}
+
+Counters LaunchRecord::scaled() const {
+  Counters all = counters;
+  if (ran == 0 || ran == clusters) return all;
+  for_each_field(all, all, [this](std::uint64_t count, std::uint64_t) {
+    // count = whole ran + rest, so that nothing overflows that the result does not.
+    const std::uint64_t whole = count / ran, rest = count % ran;
+    return whole * clusters + (2 * rest * clusters + ran) / (2 * ran);
+  });
+  all.launches = counters.launches;
+  return all;
 }
 
 // The worker threads, each with the state of a cluster; the host's own thread is the first.
@@ -241,17 +262,24 @@ void Emulator::run(const LaunchConfig& launch, bool checked, const std::function
   check_launch(launch, config);
   Monitor* watcher = checked && (config.sanitize || config.profile) ? &monitor() : nullptr;
   const std::size_t clusters = launch.grid.count() / launch.cluster.count();
+  const std::size_t wanted =
+      config.sample_clusters == 0 ? clusters : std::min(clusters, config.sample_clusters);
   std::vector<std::uint32_t> order;
+  if (config.shuffle_blocks || wanted != clusters) {
+    order.resize(wanted);
+    // The middle of each of as many pieces of the grid.
+    for (std::size_t i = 0; i < wanted; ++i)
+      order[i] = static_cast<std::uint32_t>((2 * i + 1) * clusters / (2 * wanted));
+  }
   if (config.shuffle_blocks) {
-    order.resize(clusters);
-    std::iota(order.begin(), order.end(), 0U);
     std::mt19937_64 random(config.seed);
     std::shuffle(order.begin(), order.end(), random);
   }
   const auto count = static_cast<unsigned>(
-      watcher != nullptr ? 1 : std::clamp<std::size_t>(config.workers, 1, clusters));
+      watcher != nullptr ? 1 : std::clamp<std::size_t>(config.workers, 1, wanted));
 
   const Memory::Open open(*memory_, config.guard_host);
+  const Counters before = counters_;
   ++counters_.launches;
   if (watcher != nullptr) watcher->launch_begin(launch);
   std::atomic<std::size_t> next{0};
@@ -266,7 +294,7 @@ void Emulator::run(const LaunchConfig& launch, bool checked, const std::function
     cluster.monitor = watcher;
     while (!stop.load(std::memory_order_relaxed)) {
       const std::size_t i = next.fetch_add(1, std::memory_order_relaxed);
-      if (i >= clusters) break;
+      if (i >= wanted) break;
       try {
         cluster.run(launch, body, order.empty() ? i : order[i]);
       } catch (...) {
@@ -292,6 +320,11 @@ void Emulator::run(const LaunchConfig& launch, bool checked, const std::function
     watcher_->unwatched();
   }
   if (error != nullptr) std::rethrow_exception(error);
+  if (config.record_launches) {
+    LaunchRecord record{launch, clusters, wanted, counters_};
+    for_each_field(record.counters, before, [](std::uint64_t a, std::uint64_t b) { return a - b; });
+    launches_.push_back(record);
+  }
 }
 
 }  // namespace roundoff::simt

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/base/check.h"
 #include "kernels/simt/emulator/api.h"
@@ -62,6 +63,11 @@ struct Config {
   bool profile = false;
   // Blocks start in an order drawn from the seed.
   bool shuffle_blocks = false;
+  // At most so many clusters of a grid run (a block is a cluster where a launch asks for none),
+  // spread evenly over it; 0: all. What the others would have written is not there.
+  std::size_t sample_clusters = 0;
+  // Keeps what each launch counted (Emulator::launches()).
+  bool record_launches = false;
   std::size_t max_shared = 227 * 1024;
   // Outside launches and copies, device memory cannot be read or written by the host.
   bool guard_host = true;
@@ -89,6 +95,18 @@ struct Counters {
   std::uint64_t shared_excess_wavefronts = 0;
 
   ROUNDOFF_SIMT_API Counters& operator+=(const Counters& other);
+};
+
+// One launch, and what it counted.
+struct LaunchRecord {
+  LaunchConfig launch;
+  std::size_t clusters = 0;  // of its grid
+  std::size_t ran = 0;       // of those
+  Counters counters;         // of those that ran
+
+  // As if all had run: each count times clusters / ran, to the nearest whole number. Exact where
+  // all clusters do the same.
+  ROUNDOFF_SIMT_API Counters scaled() const;
 };
 
 // A kernel did what it must not. what() names kernel, block, thread, warp, lane, cause, and the
@@ -127,7 +145,12 @@ class ROUNDOFF_SIMT_API Emulator {
 
   // Since the start or the last reset.
   const Counters& counters() const { return counters_; }
-  void reset_counters() { counters_ = {}; }
+  // The launches since then, in their order, where config.record_launches says so.
+  const std::vector<LaunchRecord>& launches() const { return launches_; }
+  void reset_counters() {
+    counters_ = {};
+    launches_.clear();
+  }
   Memory& memory() { return *memory_; }
   // The sanitizer and profiler of this device, made when they are first needed.
   Monitor& monitor();
@@ -142,6 +165,7 @@ class ROUNDOFF_SIMT_API Emulator {
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<Watcher> watcher_;
   Counters counters_;
+  std::vector<LaunchRecord> launches_;
 };
 
 }  // namespace roundoff::simt

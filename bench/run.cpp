@@ -1,0 +1,41 @@
+#include "bench/run.h"
+
+namespace roundoff::bench {
+
+std::vector<ProductKernel> RunSettings::kernels(const Problem& problem) const {
+  if (!problem.is_product()) return {ProductKernel::automatic};
+  if (kernel) return {*kernel};
+  if (!rungs) return {ProductKernel::automatic};
+  std::vector<ProductKernel> all;
+  for (const ProductKernel k : kProductKernels)
+    if (k != ProductKernel::automatic) all.push_back(k);
+  return all;
+}
+
+void RunSettings::tell(const Problem& problem, ProductKernel chosen) const {
+  if (!progress) return;
+  std::string text = concat(problem.operation(), ' ', problem.text(), ' ', name(problem.dtype));
+  if (chosen != ProductKernel::automatic) text += concat(", ", name(chosen));
+  progress(text);
+}
+
+Problem with_kernel(const Problem& problem, ProductKernel kernel) {
+  Problem p = problem;
+  if (kernel != ProductKernel::automatic) p.c.parameters["kernel"] = name(kernel);
+  return p;
+}
+
+Row begin_row(const Problem& p, ProductKernel kernel) {
+  Row row;
+  row.operation = p.operation();
+  row.pass = name(p.pass);
+  row.problem = p.text();
+  row.dtype = name(p.dtype);
+  row.out_dtype = name(p.out_dtype);
+  row.kernel = p.is_product() ? std::string(name(kernel)) : std::string();
+  row.flops = p.flops();
+  row.min_bytes = p.min_bytes();
+  return row;
+}
+
+}  // namespace roundoff::bench
