@@ -37,6 +37,8 @@ Counted count(const Problem& problem, const Operands& operands, int capability,
       capability >= 90 ? simt::SimArchitecture::sm_90a : simt::SimArchitecture::sm_80;
   // Forward, too, where a gradient is what is counted.
   options.emulator.sample_clusters = sample;
+  // A persistent kernel's blocks take one tile each, so that a sample of blocks is one of tiles.
+  if (sample != 0) options.emulator.multiprocessors = 1U << 24;
   const std::shared_ptr<simt::Runtime> runtime = simt::open_sim(options);
   simt::Emulator& emulator = simt::emulator(*runtime);
   Counted counted;

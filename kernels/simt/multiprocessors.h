@@ -3,6 +3,11 @@
 
 #include "kernels/simt/simt.h"
 
+#if !defined(__CUDACC__)
+#include "kernels/simt/emulator/emulator.h"
+#include "kernels/simt/emulator/stream.h"
+#endif
+
 namespace roundoff {
 
 #if defined(__CUDACC__)
@@ -17,10 +22,10 @@ inline unsigned multiprocessors(Cuda) {
   return static_cast<unsigned>(count);
 }
 #else
-// As many as an H100 has.
+// As the simulated device says (simt::Config::multiprocessors).
 template <DeviceTarget T>
-unsigned multiprocessors(T) {
-  return 132;
+unsigned multiprocessors(T target) {
+  return static_cast<simt::SimStream*>(target.stream.handle)->device().config.multiprocessors;
 }
 #endif
 

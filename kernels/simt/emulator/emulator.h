@@ -68,6 +68,8 @@ struct Config {
   std::size_t sample_clusters = 0;
   // Keeps what each launch counted (Emulator::launches()).
   bool record_launches = false;
+  // That persistent kernels have work for: as many as an H100 has.
+  unsigned multiprocessors = 132;
   std::size_t max_shared = 227 * 1024;
   // Outside launches and copies, device memory cannot be read or written by the host.
   bool guard_host = true;
