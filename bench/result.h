@@ -20,7 +20,8 @@ struct Metric {
   Provenance provenance = Provenance::none;  // none for text alone
   MetricValue value;
   std::string unit{};
-  int digits = 4;  // significant digits in text
+  int digits = 4;       // significant digits in text
+  bool detail = false;  // in JSON and CSV alone
 };
 
 struct Row {
@@ -50,6 +51,10 @@ struct Row {
   void add(std::string name, Provenance provenance, MetricValue value, std::string unit = {},
            int digits = 4) {
     metrics.push_back({std::move(name), provenance, std::move(value), std::move(unit), digits});
+  }
+  void add_detail(std::string name, Provenance provenance, MetricValue value,
+                  std::string unit = {}) {
+    metrics.push_back({std::move(name), provenance, std::move(value), std::move(unit), 6, true});
   }
   // Null where there is none of this name and provenance.
   const Metric* find(std::string_view name, Provenance provenance) const;

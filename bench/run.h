@@ -36,6 +36,10 @@ Row begin_row(const Problem& problem, ProductKernel kernel);
 // The problem computed by that kernel.
 Problem with_kernel(const Problem& problem, ProductKernel kernel);
 
+// Why a kernel does not take the problem on a GPU of that capability (80 or 90); empty where it
+// does. Found by trying it on the emulator, reduced: nothing of it is counted.
+std::string refusal(const Problem& problem, ProductKernel kernel, int capability);
+
 struct SimSettings {
   int capability = 90;  // of the simulated device: 80 or 90
   // Clusters of a launch that run where a problem is not small; 0: as many as take about a second.

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "bench/operands.h"
+#include "bench/predict.h"
 #include "bench/run.h"
 #include "bench/verify.h"
 #include "engine/context.h"
@@ -71,33 +72,51 @@ void add_counters(Row& row, const Counted& counted) {
   constexpr auto kCounted = Provenance::counted;
   Counters all;
   for (const LaunchRecord& launch : counted.launches) all += launch.scaled();
-  const auto put = [&](const char* name, std::uint64_t count, bool always = false,
-                       const char* unit = "") {
-    if (always || count != 0) row.add(name, kCounted, whole(count), unit);
+  const auto put = [&](const char* name, std::uint64_t count) {
+    row.add(name, kCounted, whole(count));
   };
-  put("launches", counted.launches.size(), true);
-  put("blocks", all.blocks, true);
+  // What most kernels do not have has no column where none has it.
+  const auto put_some = [&](const char* name, std::uint64_t count) {
+    if (count != 0) put(name, count);
+  };
+  const auto detail = [&](const char* name, std::uint64_t count) {
+    row.add_detail(name, kCounted, whole(count));
+  };
+  put("launches", counted.launches.size());
+  put("blocks", all.blocks);
+  detail("threads", all.threads);
   if (kInstrumented) {
     const std::uint64_t sectors = all.global_load_sectors + all.global_store_sectors;
     const double bytes = 32.0 * static_cast<double>(sectors) + static_cast<double>(all.tma_bytes);
-    put("load_sectors", all.global_load_sectors, true);
-    put("store_sectors", all.global_store_sectors, true);
-    put("tma_bytes", all.tma_bytes, false, "B");
+    put("load_sectors", all.global_load_sectors);
+    put("store_sectors", all.global_store_sectors);
+    detail("load_requests", all.global_load_requests);
+    detail("store_requests", all.global_store_requests);
+    if (all.tma_bytes != 0) row.add("tma_MB", kCounted, static_cast<double>(all.tma_bytes) * 1e-6);
     row.add("MB", kCounted, bytes * 1e-6);
     if (row.min_bytes > 0) row.add("bytes/minimum", kCounted, bytes / row.min_bytes);
-    put("shared_wavefronts", all.shared_load_wavefronts + all.shared_store_wavefronts, true);
-    put("excess_wavefronts", all.shared_excess_wavefronts, true);
+    put("shared_wavefronts", all.shared_load_wavefronts + all.shared_store_wavefronts);
+    put("excess_wavefronts", all.shared_excess_wavefronts);
   }
-  put("mma", all.mma);
-  put("wgmma", all.wgmma);
-  put("ldmatrix", all.ldmatrix);
-  put("stmatrix", all.stmatrix);
-  put("cp_async", all.cp_async);
-  put("tma", all.tma);
-  put("barriers", all.barriers, true);
-  put("shuffles", all.shuffles);
-  put("atomics", all.atomics);
-  row.add("syncs", kCounted, counted.runtime.synchronisations);
+  put_some("mma", all.mma);
+  put_some("wgmma", all.wgmma);
+  put_some("ldmatrix", all.ldmatrix);
+  put_some("stmatrix", all.stmatrix);
+  put_some("cp_async", all.cp_async);
+  put_some("tma", all.tma);
+  put("barriers", all.barriers);
+  detail("warp_syncs", all.warp_syncs);
+  detail("shuffles", all.shuffles);
+  detail("atomics", all.atomics);
+  put("syncs", static_cast<std::uint64_t>(counted.runtime.synchronisations));
+  detail("allocations", static_cast<std::uint64_t>(counted.runtime.allocations));
+  std::size_t ran = 0, clusters = 0;
+  for (const LaunchRecord& launch : counted.launches) {
+    ran += launch.ran;
+    clusters += launch.clusters;
+  }
+  detail("clusters", clusters);
+  detail("clusters_run", ran);
 }
 
 // "2 of 2048 clusters of gemm, counters scaled"; empty where all ran.
@@ -148,6 +167,17 @@ void run_row(Row& row, const Problem& problem, const RunSettings& settings,
 
 }  // namespace
 
+std::string refusal(const Problem& problem, ProductKernel kernel, int capability) {
+  if (kernel == ProductKernel::automatic) return {};
+  const Problem small = reduced(with_kernel(problem, kernel));
+  try {
+    (void)count(small, make_operands(small, 1), capability, 1);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
 Report run_on_sim(const std::vector<Problem>& problems, const RunSettings& settings,
                   const SimSettings& sim) {
   Report report;
@@ -166,6 +196,7 @@ Report run_on_sim(const std::vector<Problem>& problems, const RunSettings& setti
         if (kernel == ProductKernel::automatic) throw;
         row.refusal = error.what();
       }
+      if (!row.broken && row.refusal.empty()) add_predictions(row, problem, kernel);
       report.rows.push_back(std::move(row));
     }
   report.notes.push_back(concat(

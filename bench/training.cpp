@@ -18,13 +18,15 @@ constexpr Precision kPrecisions[] = {Precision::fp32, Precision::bf16, Precision
 constexpr std::int64_t kSide = 24;
 constexpr std::int64_t kClasses = 3;
 
-std::int64_t batch_of(std::string_view model) {
+}  // namespace
+
+std::int64_t training_batch_size(std::string_view model) {
   for (const Workload& w : kWorkloads)
     if (w.model == model) return w.batch;
   fail("bench", "unknown model '", model, "'; tiny-mlp or convnet expected");
 }
 
-ModelSettings settings_of(std::string_view model) {
+ModelSettings training_model(std::string_view model) {
   ModelSettings settings;
   settings.model = model;
   settings.input = {kSide, kSide, 1};
@@ -32,7 +34,17 @@ ModelSettings settings_of(std::string_view model) {
   return settings;
 }
 
-}  // namespace
+MicroBatch training_batch(Allocator& allocator, std::string_view model) {
+  const std::int64_t n = training_batch_size(model);
+  RandomStream random(1, RandomUse::glyphs, 0);
+  std::vector<double> x(static_cast<std::size_t>(n * kSide * kSide)), labels;
+  for (double& value : x) value = static_cast<float>(random.normal());
+  for (std::int64_t i = 0; i < n; ++i) labels.push_back(static_cast<double>(i % kClasses));
+  MicroBatch batch;
+  batch.x = Tensor::from(allocator, x, {n, kSide, kSide, 1}, DType::fp32);
+  batch.labels = Tensor::from(allocator, labels, {n}, DType::i64);
+  return batch;
+}
 
 struct TrainingStep::State {
   Context context;
@@ -42,17 +54,11 @@ struct TrainingStep::State {
   MicroBatch batch;
 
   State(std::string_view name, Precision precision)
-      : model(make_model(settings_of(name))), scaler({.enabled = precision == Precision::fp16}) {
-    const std::int64_t n = batch_of(name);
+      : model(make_model(training_model(name))), scaler({.enabled = precision == Precision::fp16}) {
     apply_precision(context, precision);
     model->parameters().allocate(context.allocator, arena_settings(precision, 1));
     optimizer = std::make_unique<Optimizer>(context, model->parameters(), OptimizerSettings{});
-    batch.x = Tensor::empty(context.allocator, {n, kSide, kSide, 1}, DType::fp32);
-    batch.labels = Tensor::empty(context.allocator, {n}, DType::i64);
-    RandomStream random(1, RandomUse::glyphs, 0);
-    for (std::int64_t i = 0; i < batch.x.numel(); ++i)
-      batch.x.data<float>()[i] = static_cast<float>(random.normal());
-    for (std::int64_t i = 0; i < n; ++i) batch.labels.data<std::int64_t>()[i] = i % kClasses;
+    batch = training_batch(context.allocator, name);
   }
 };
 

@@ -6,7 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "models/model.h"
 #include "models/precision.h"
+#include "models/train_step.h"
 
 namespace roundoff::bench {
 
@@ -24,6 +26,12 @@ class TrainingStep {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// What it trains and on what, for other devices: the model, the batch in the allocator's memory,
+// and its samples. Throw for another name.
+ModelSettings training_model(std::string_view name);
+MicroBatch training_batch(Allocator& allocator, std::string_view name);
+std::int64_t training_batch_size(std::string_view name);
 
 // "tiny-mlp fp32" and so on: what TrainingStep takes, in the order of the report.
 struct TrainingCase {

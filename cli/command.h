@@ -54,6 +54,7 @@ auto typed(F&& f) {
   }
 }
 
+Command add_bench(CLI::App& app);
 Command add_check(CLI::App& app);
 Command add_demo(CLI::App& app);
 Command add_formats(CLI::App& app);

@@ -54,11 +54,15 @@ void Console::check(const CommonOptions& options) const {
   }
 }
 
-void Console::emit(const Table& table, const CommonOptions& options) {
+void Console::emit_files(const Table& table, const CommonOptions& options) const {
   check(options);
   if (!options.json.empty() && options.json != "-")
     write_file_atomically(options.json, table.json());
   if (!options.csv.empty() && options.csv != "-") write_file_atomically(options.csv, table.csv());
+}
+
+void Console::emit(const Table& table, const CommonOptions& options) {
+  emit_files(table, options);
   if (options.json == "-") {
     out_ << table.json();
   } else if (options.csv == "-") {

@@ -43,6 +43,8 @@ class Console {
   // the text. Throws UsageError where both ask for stdout, FileError where a file cannot be
   // written.
   void emit(const Table& table, const CommonOptions& options);
+  // Its first half: what goes to files.
+  void emit_files(const Table& table, const CommonOptions& options) const;
 
  private:
   void line(std::string_view kind, const char* colour, std::string_view text);
