@@ -84,6 +84,23 @@ Sizes read_sizes(std::string_view text, char between) {
   }
 }
 
+// Memory and int64 have an end.
+void check_elements(std::string_view op, const Sizes& sizes, const std::string& text) {
+  double most = 1;
+  if (op == "matmul" || op == "linear") {
+    const std::size_t first = sizes.size() - 3;
+    const double batch = first == 1 ? static_cast<double>(sizes[0]) : 1;
+    const auto z = [&](std::size_t i) { return static_cast<double>(sizes[first + i]); };
+    most = batch * std::max({z(0) * z(1), z(0) * z(2), z(1) * z(2)});
+  } else {
+    for (const std::int64_t n : sizes) most *= static_cast<double>(std::max<std::int64_t>(n, 1));
+  }
+  constexpr double kMost = 0x1p33;
+  if (most > kMost)
+    throw UsageError(concat("[bench] ", op, ' ', text, " has an array of ", most,
+                            " elements; at most 2^33 expected"));
+}
+
 // How many numbers a size has.
 bool takes_rank(std::string_view operation, std::size_t rank) {
   if (operation == "matmul") return rank == 3 || rank == 4;
@@ -326,6 +343,8 @@ std::vector<Problem> make_problems(const ProblemRequest& request) {
       for (const std::string& text : given) {
         const Sizes s = read_sizes(text, ',');
         check_conv(s, text);
+        check_elements(op, {s[0], s[1] + 2 * s[8], s[2] + 2 * s[8], std::max(s[3], s[4])}, text);
+        check_elements(op, {s[3], s[4], s[5], s[6]}, text);
         set_conv(p, s);
         shapes.push_back(p);
       }
@@ -335,6 +354,7 @@ std::vector<Problem> make_problems(const ProblemRequest& request) {
         Sizes s = read_sizes(request.sizes[i], 'x');
         if (!takes_rank(op, s.size())) continue;
         ++used[i];
+        check_elements(op, s, request.sizes[i]);
         all.push_back(std::move(s));
       }
       if (all.empty() && !request.sizes.empty())
