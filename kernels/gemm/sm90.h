@@ -42,6 +42,20 @@ void launch_ping_pong(T target, const ProductProblem& p, const MatrixSource& a,
 
 namespace sm90_detail {
 
+inline std::string refuses_types(const ProductProblem& p, DType a, DType b, bool tf32) {
+  if (p.wide) return "sums in fp64 are not for tensor cores of this kind";
+  if (a != b)
+    return std::string("operands are ") + std::string(name(a)) + " and " + std::string(name(b)) +
+           ", wgmma takes two of one type";
+  if (a == DType::fp32 && !tf32) return "operands are fp32 and not to be rounded to tf32";
+  if (a != DType::fp32 && !is_16bit(a))
+    return std::string("operands are ") + std::string(name(a)) + ", fp16, bf16 or tf32 expected";
+  if (p.arithmetic.modelled && p.arithmetic.accumulator != Accumulator::h100)
+    return std::string("sums as accumulator ") + name(p.arithmetic.accumulator) +
+           " has them are not wgmma's, which adds as an H100";
+  return {};
+}
+
 inline std::string refuses_operand(const char* which, const MatrixSource& s, unsigned batch) {
   const std::string name = std::string("operand ") + which;
   if (s.all_ones) return name + " lies nowhere in memory";
@@ -70,18 +84,9 @@ inline std::string refuses_operand(const char* which, const MatrixSource& s, uns
 
 inline std::string sm90_refuses(const ProductProblem& p, const MatrixSource& a,
                                 const MatrixSource& b, const ProductOutput&) {
-  if (p.wide) return "sums in fp64 are not for tensor cores of this kind";
-  if (a.dtype != b.dtype)
-    return std::string("operands are ") + std::string(name(a.dtype)) + " and " +
-           std::string(name(b.dtype)) + ", wgmma takes two of one type";
-  if (a.dtype == DType::fp32 && !(a.tf32 && b.tf32))
-    return "operands are fp32 and not to be rounded to tf32";
-  if (a.dtype != DType::fp32 && !is_16bit(a.dtype))
-    return std::string("operands are ") + std::string(name(a.dtype)) +
-           ", fp16, bf16 or tf32 expected";
-  if (p.arithmetic.modelled && p.arithmetic.accumulator != Accumulator::h100)
-    return std::string("sums as accumulator ") + name(p.arithmetic.accumulator) +
-           " has them are not wgmma's, which adds as an H100";
+  if (std::string why = sm90_detail::refuses_types(p, a.dtype, b.dtype, a.tf32 && b.tf32);
+      !why.empty())
+    return why;
   if (p.size.depth == 0) return {};
   const unsigned batch = p.size.terms > p.size.results ? p.size.terms : p.size.results;
   if (std::string why = sm90_detail::refuses_operand("A", a, batch); !why.empty()) return why;

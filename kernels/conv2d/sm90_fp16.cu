@@ -1,0 +1,8 @@
+// The kernels of sm90.cuh with fp16 operands.
+#include "kernels/conv2d/sm90.cuh"
+
+namespace roundoff {
+
+ROUNDOFF_CONV2D_SM90_OF(, Half);
+
+}  // namespace roundoff
