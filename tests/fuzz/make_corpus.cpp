@@ -9,6 +9,7 @@
 #include "engine/io/idx.h"
 #include "engine/io/npy.h"
 #include "engine/io/safetensors.h"
+#include "tests/bench/evidence/cubin_bytes.h"
 #include "tests/engine/io/bytes.h"
 
 namespace {
@@ -67,13 +68,25 @@ Corpus safetensors() {
   return corpus;
 }
 
+Corpus cubin() {
+  Corpus corpus;
+  testing::CubinKernel kernel = testing::sample_kernel("_ZN1a1bIfLi3EEEvPf");
+  kernel.max_threads = 256;
+  kernel.shared = 2048;
+  corpus["cubin"] = testing::cubin({kernel, testing::sample_kernel()}, 90);
+  corpus["fat"] = testing::fat_binary({{.architecture = 80, .payload = testing::cubin({kernel})}});
+  corpus["object"] = testing::host_object(corpus["fat"]);
+  corpus["archive"] = testing::archive({corpus["object"], corpus["object"]});
+  return corpus;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::map<std::string, std::function<Corpus()>> formats{
-      {"cifar", cifar}, {"idx", idx}, {"npy", npy}, {"safetensors", safetensors}};
+      {"cifar", cifar}, {"cubin", cubin}, {"idx", idx}, {"npy", npy}, {"safetensors", safetensors}};
   if (argc != 3 || !formats.contains(argv[1])) {
-    std::cerr << "usage: make_fuzz_corpus cifar|idx|npy|safetensors FOLDER\n";
+    std::cerr << "usage: make_fuzz_corpus cifar|cubin|idx|npy|safetensors FOLDER\n";
     return 2;
   }
   const std::filesystem::path folder(argv[2]);
