@@ -92,6 +92,8 @@ void check_elements(std::string_view op, const Sizes& sizes, const std::string& 
     const double batch = first == 1 ? static_cast<double>(sizes[0]) : 1;
     const auto z = [&](std::size_t i) { return static_cast<double>(sizes[first + i]); };
     most = batch * std::max({z(0) * z(1), z(0) * z(2), z(1) * z(2)});
+  } else if (op == "embedding") {
+    most = static_cast<double>(std::max(sizes[0], sizes[1])) * static_cast<double>(sizes[2]);
   } else {
     for (const std::int64_t n : sizes) most *= static_cast<double>(std::max<std::int64_t>(n, 1));
   }
@@ -262,18 +264,30 @@ double Problem::footprint() const {
   return pass == BenchPass::forward ? bytes : 2 * bytes;
 }
 
-Problem reduced(const Problem& p) {
-  Problem small = p;
+Problem resized(const Problem& p, const std::vector<std::int64_t>& sizes) {
+  Problem other = p;
   if (p.conv) {
-    Sizes s = p.sizes;
+    set_conv(other, sizes);
+  } else if (p.product) {
+    set_product(other, sizes, p.product->trans_a, p.product->trans_b);
+  } else {
+    other.sizes = sizes;
+    other.c = case_of(p.operation(), sizes);
+  }
+  // Those that name a kernel, say.
+  for (const auto& [key, value] : p.c.parameters) other.c.parameters.try_emplace(key, value);
+  return other;
+}
+
+Problem reduced(const Problem& p) {
+  Sizes s = p.sizes;
+  if (p.conv) {
     s[0] = std::min<std::int64_t>(s[0], 2);
     s[1] = std::min(s[1], std::max<std::int64_t>(13, s[5]));
     s[2] = std::min(s[2], std::max<std::int64_t>(11, s[6]));
     s[3] = std::min<std::int64_t>(s[3], 40);
     s[4] = std::min<std::int64_t>(s[4], 72);
-    set_conv(small, s);
   } else if (p.product) {
-    Sizes s = p.sizes;
     const std::size_t first = s.size() - 3;
     if (first == 1) s[0] = std::min<std::int64_t>(s[0], 2);
     // Rows of 16 bytes stay rows of 16 bytes, and others stay others.
@@ -283,24 +297,17 @@ Problem reduced(const Problem& p) {
     s[first] = cut(s[first], 152);
     s[first + 1] = cut(s[first + 1], 280);
     s[first + 2] = cut(s[first + 2], 136);
-    set_product(small, s, p.product->trans_a, p.product->trans_b);
+  } else if (p.operation() == "embedding") {
+    s[1] = std::min<std::int64_t>(s[1], 97);
+    s[0] = std::min<std::int64_t>(s[0], 67);
   } else {
     constexpr std::int64_t kElements = 1 << 16;
-    Sizes s = p.sizes;
-    if (p.operation() == "embedding") {
-      s[1] = std::min<std::int64_t>(s[1], 97);
-      s[0] = std::min<std::int64_t>(s[0], 67);
-    } else {
-      std::int64_t rest = 1;
-      for (std::size_t i = 1; i < s.size(); ++i) rest *= std::max<std::int64_t>(s[i], 1);
-      s[0] = std::min(s[0], std::max<std::int64_t>(3, kElements / rest));
-      if (s.size() == 1) s[0] = std::min<std::int64_t>(s[0], kElements + 1);
-    }
-    small.sizes = s;
-    small.c = case_of(p.operation(), s);
+    std::int64_t rest = 1;
+    for (std::size_t i = 1; i < s.size(); ++i) rest *= std::max<std::int64_t>(s[i], 1);
+    s[0] = std::min(s[0], std::max<std::int64_t>(3, kElements / rest));
+    if (s.size() == 1) s[0] = std::min<std::int64_t>(s[0], kElements + 1);
   }
-  for (const auto& [key, value] : p.c.parameters) small.c.parameters[key] = value;
-  return small;
+  return resized(p, s);
 }
 
 std::vector<Problem> make_problems(const ProblemRequest& request) {

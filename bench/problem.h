@@ -47,6 +47,9 @@ struct Problem {
   double footprint() const;
 };
 
+// The same problem with other sizes.
+Problem resized(const Problem& problem, const std::vector<std::int64_t>& sizes);
+
 // The same problem, so small that all of it can be run and compared: fewer rows, or samples, or
 // channels.
 Problem reduced(const Problem& problem);

@@ -1,6 +1,9 @@
 // Kernels on the emulator, counted. Nothing here is a time.
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <memory>
+#include <optional>
 
 #include "bench/operands.h"
 #include "bench/predict.h"
@@ -64,6 +67,37 @@ Counted count(const Problem& problem, const Operands& operands, int capability,
     for (const auto& [name, tensor] : run.results()) counted.results[name] = tensor.to(host);
   }
   return counted;
+}
+
+// A sum longer than this is counted at two depths and extrapolated: a block of it would take long.
+constexpr std::int64_t kDeepest = 8192, kStep = 2048;
+
+// Which of a product's sizes its sums run over; none for the gradient of weights, whose long sums
+// are cut into parts, and for convolutions.
+std::optional<std::size_t> depth_of(const Problem& p) {
+  if (!p.product || p.pass == BenchPass::wgrad || p.pass == BenchPass::backward)
+    return std::nullopt;
+  return p.sizes.size() - (p.pass == BenchPass::forward ? 1 : 2);
+}
+
+Problem at_depth(const Problem& p, std::size_t which, std::int64_t depth) {
+  std::vector<std::int64_t> sizes = p.sizes;
+  sizes[which] = depth;
+  return resized(p, sizes);
+}
+
+// From counts at two depths those of `steps` steps beyond the first.
+Counters extrapolated(const Counters& one, const Counters& two, std::uint64_t steps) {
+  constexpr std::size_t kFields = sizeof(Counters) / sizeof(std::uint64_t);
+  static_assert(std::is_trivially_copyable_v<Counters> &&
+                sizeof(Counters) % sizeof(std::uint64_t) == 0);
+  std::array<std::uint64_t, kFields> a, b;
+  std::memcpy(a.data(), &one, sizeof(one));
+  std::memcpy(b.data(), &two, sizeof(two));
+  for (std::size_t i = 0; i < kFields; ++i) a[i] += (b[i] - a[i]) * steps;
+  Counters all;
+  std::memcpy(static_cast<void*>(&all), a.data(), sizeof(all));
+  return all;
 }
 
 std::int64_t whole(std::uint64_t count) { return static_cast<std::int64_t>(count); }
@@ -138,11 +172,36 @@ std::size_t sample_of(const Problem& problem, const SimSettings& sim) {
   return problem.is_product() ? 2 : 64;
 }
 
+// Takes `counted` from the depth of `shallow` to that of the problem.
+void extrapolate(Row& row, Counted& counted, const Problem& problem, const Problem& shallow,
+                 std::size_t depth, const RunSettings& settings, const SimSettings& sim) {
+  const std::int64_t first = shallow.sizes[depth], second = first + kStep;
+  const Problem further = at_depth(problem, depth, second);
+  const Counted two = count(further, make_operands(further, settings.seed), sim.capability,
+                            sample_of(problem, sim));
+  bool alike = two.launches.size() == counted.launches.size();
+  for (std::size_t i = 0; alike && i < two.launches.size(); ++i)
+    alike = two.launches[i].clusters == counted.launches[i].clusters;
+  ROUNDOFF_CHECK(alike, "bench", problem.text(),
+                 ": its grids depend on the depth, so that counts at ", first, " and ", second,
+                 " say nothing of it; choose smaller sizes");
+  const auto steps = static_cast<std::uint64_t>((problem.sizes[depth] - first) / kStep);
+  for (std::size_t i = 0; i < two.launches.size(); ++i)
+    counted.launches[i].counters =
+        extrapolated(counted.launches[i].counters, two.launches[i].counters, steps);
+  row.sample += concat(row.sample.empty() ? "" : "; ", "extrapolated from sums of ", first, " and ",
+                       second, " products");
+}
+
 // Verifies, then counts.
 void run_row(Row& row, const Problem& problem, const RunSettings& settings,
              const SimSettings& sim) {
   const std::size_t sample = sample_of(problem, sim);
-  const Operands operands = make_operands(problem, settings.seed);
+  const std::optional<std::size_t> depth = sample == 0 ? std::nullopt : depth_of(problem);
+  const bool deep = depth && problem.sizes[*depth] > kDeepest;
+  const Problem shallow =
+      deep ? at_depth(problem, *depth, kStep + problem.sizes[*depth] % kStep) : problem;
+  const Operands operands = make_operands(shallow, settings.seed);
   if (sample != 0) {
     const Problem small = reduced(problem);
     const Operands few = make_operands(small, settings.seed);
@@ -151,7 +210,7 @@ void run_row(Row& row, const Problem& problem, const RunSettings& settings,
     row.broken = !v.holds;
     if (row.broken) return;
   }
-  const Counted counted = count(problem, operands, sim.capability, sample);
+  Counted counted = count(shallow, operands, sim.capability, sample);
   row.sample = sample_text(counted.launches);
   // The parts of a sum that is cut are whole only where all blocks ran.
   const bool comparable = problem.is_product() && counted.launches.size() == 1;
@@ -162,6 +221,7 @@ void run_row(Row& row, const Problem& problem, const RunSettings& settings,
     row.broken = !v.holds;
     if (row.broken) return;
   }
+  if (deep) extrapolate(row, counted, problem, shallow, *depth, settings, sim);
   add_counters(row, counted);
 }
 

@@ -12,6 +12,8 @@
 
 namespace roundoff::cli {
 
+using roundoff::Provenance;
+
 struct Column {
   std::string name;  // as scripts read it
   Provenance provenance = Provenance::none;

@@ -94,6 +94,25 @@ TEST_CASE("bench: a sample of the blocks, scaled, says what all of them would") 
 }
 #endif
 
+#if ROUNDOFF_HAS_CHECKED
+TEST_CASE("bench: a long sum is counted at two depths, and extrapolated exactly") {
+  const auto product = [](const char* size) {
+    return table_of({"matmul", "--size", size, "--dtype", "fp32", "--kernel", "tiles", "--device",
+                     "sim"})["rows"][0];
+  };
+  const Json two = product("128x128x4096"), three = product("128x128x6144"),
+             six = product("128x128x12288");
+  CHECK(contains(six["sample"], "extrapolated from sums of 2048 and 4096 products"));
+  CHECK_FALSE(contains(three["sample"], "extrapolated"));
+  CHECK(six["launches"] == 1);
+  for (const char* name : {"load_sectors", "store_sectors", "shared_wavefronts", "barriers"}) {
+    CAPTURE(name);
+    const std::int64_t a = two[name], b = three[name];
+    CHECK(six[name] == b + 3 * (b - a));
+  }
+}
+#endif
+
 TEST_CASE("bench: every figure has one provenance, and none on sim is measured") {
   const Json sim = table_of({"matmul", "softmax", "--size", "32x32x32", "--size", "4x64", "--dtype",
                              "bf16,fp32", "--device", "sim"});
