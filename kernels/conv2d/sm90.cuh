@@ -105,7 +105,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     ROUNDOFF_SHARED(Mbarrier, full, [S::kStages]);
     ROUNDOFF_SHARED(Mbarrier, empty, [S::kStages]);
     const Sm90Ring<S> ring{shared, full, empty};
-    init_ring(ring);
+    init_ring(ring, g, &a, &b);
     const unsigned rank = S::kCluster > 1 ? cluster_rank() : 0;
     run_block<S, T, Load::kMajorA, Load::kMajorB>(g, ring, rank, &y, out,
                                                   Load{&a, &b, pixels, rank});
@@ -191,15 +191,18 @@ template <class S, class E, ConvPass kPass, DeviceTarget T>
 void launch_conv2d_shape(T target, const Sm90Convolution& c, const ProductOutput& out,
                          Scratch& scratch) {
   using namespace sm90_detail;
-  const ProductSizes& z = c.problem.size;
   constexpr bool kWeights = kPass == ConvPass::grad_weight;
   const Sm90Pixels pixels = sm90_pixels(kPass, c.z, c.params, c.images.dtype);
-  const std::uint64_t steps = z.depth == 0 ? 0
-                              : kWeights
-                                  ? (z.depth + kStageDepth<E> - 1) / kStageDepth<E>
-                                  : std::uint64_t{pixels.taps[0]} * pixels.taps[1] * pixels.blocks;
+  // With the zeros that a tap's channels are padded with.
+  ProductProblem problem = c.problem;
+  if (!kWeights)
+    problem.size.depth = device_extent(
+        problem.name, "the length of a sum",
+        std::int64_t{pixels.taps[0]} * pixels.taps[1] * pixels.blocks * kStageDepth<E>);
+  const ProductSizes& z = problem.size;
   launch_parts<S, kStageDepth<E>>(
-      target, c.problem, steps, out, scratch, [&](Sm90Grid g, const ProductOutput& to) {
+      target, problem, matrix_steps<E>(problem), out, scratch,
+      [&](Sm90Grid g, const ProductOutput& to) {
         g.by_tma = stores_by_tma(to, z, z.results * g.parts);
         TensorMap map_a{}, map_b{}, map_y{};
         if (g.all_steps != 0) {
@@ -213,7 +216,7 @@ void launch_conv2d_shape(T target, const Sm90Convolution& c, const ProductOutput
           }
         }
         if (g.by_tma) map_y = encode_tiled(result_map(to, z, z.results * g.parts));
-        launch(target, blocks_for<S>(target, c.problem, g, c.options), conv2d_sm90<S, E, kPass>,
+        launch(target, blocks_for<S>(target, problem, g, c.options), conv2d_sm90<S, E, kPass>,
                map_a, map_b, map_y, g, pixels, to);
       });
 }

@@ -304,9 +304,15 @@ ROUNDOFF_DEVICE_NAMESPACE {
 
   // ---- a block
 
+  // Barriers of the ring, known to all of the cluster; the maps on their way.
   template <class S>
-  ROUNDOFF_DEVICE void init_ring(const Sm90Ring<S>& ring) {
+  ROUNDOFF_DEVICE void init_ring(const Sm90Ring<S>& ring, const Sm90Grid& g, const TensorMap* a,
+                                 const TensorMap* b) {
     if (threadIdx.x == 0) {
+      if (g.all_steps != 0) {
+        tma_prefetch(a);
+        tma_prefetch(b);
+      }
       for (int i = 0; i < S::kStages; ++i) {
         mbarrier_init(&ring.full[i], 1);
         mbarrier_init(&ring.empty[i], S::kUsers * S::kCluster);
@@ -349,7 +355,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     ROUNDOFF_SHARED(Mbarrier, full, [S::kStages]);
     ROUNDOFF_SHARED(Mbarrier, empty, [S::kStages]);
     const Sm90Ring<S> ring{shared, full, empty};
-    init_ring(ring);
+    init_ring(ring, g, &a, &b);
     const unsigned rank = S::kCluster > 1 ? cluster_rank() : 0;
     run_block<S, T, kMajorA, kMajorB>(g, ring, rank, &y, out,
                                       MatrixLoad<S, T, kMajorA, kMajorB>{&a, &b, g, rank});
