@@ -260,11 +260,11 @@ KernelPlan usual_plan(ProductKernel kernel) {
               .threads = 384};
     case ProductKernel::ping_pong:
       return {.kernel = kernel,
-              .tile_m = 64,
-              .tile_n = 256,
+              .tile_m = 128,
+              .tile_n = 128,
               .tile_k = 64,
-              .warp_n = 256,
-              .stages = 4,
+              .warp_n = 128,
+              .stages = 5,
               .cluster = 2,
               .threads = 384};
   }
