@@ -129,6 +129,28 @@ TEST_CASE("mma.sync: large warp tiles and stages") {
     CHECK(tflops(kA100, square(8192), wide) > tflops(kA100, square(8192), worse));
 }
 
+TEST_CASE("mma.sync stays below its part of Hopper's tensor cores") {
+  // arXiv 2402.13499: up to 63% of what wgmma reaches.
+  const KernelPlan plan = usual_plan(ProductKernel::sm80);
+  for (const std::int64_t n : {4096, 8192, 16384})
+    CHECK(tflops(kH100, square(n), plan) < 0.63 * kH100.rate(Arithmetic::bf16) / 1e12);
+}
+
+TEST_CASE("operands that L2 does not hold are read once a wave") {
+  DeviceSpec slow_memory = kH100;
+  slow_memory.copy_bandwidth = 1e10;
+  const KernelPlan plan = usual_plan(ProductKernel::sm90);
+  const auto bytes = [&](const DeviceSpec& device) {
+    return predict(device, square(8192), plan).seconds * device.copy_bandwidth;
+  };
+  const double least = square(8192).bytes();
+  // 16 waves of 16 x 8 tiles or so: 2048 rows of A and as many columns of B each.
+  const double by_hand = least + 15.5 * 4096 * 8192 * 2 - 2 * 8192.0 * 8192 * 2;
+  CHECK(bytes(slow_memory) == doctest::Approx(by_hand).epsilon(0.05));
+  slow_memory.l2_bytes = 1e9;
+  CHECK(bytes(slow_memory) == doctest::Approx(least).epsilon(0.01));
+}
+
 TEST_CASE("shapes rank as their waves and sizes do") {
   // fast.cu: 808 at 8192^3, 795 at 6144^3; kernels.md: 4096^3 is held back by waves and L2.
   const ProductKernel kernels[] = {ProductKernel::sm80, ProductKernel::sm90,
