@@ -148,6 +148,19 @@ TEST_CASE("a file cut anywhere, or with any byte changed, gives kernels or an er
   CHECK(survived > 0);
 }
 
+TEST_CASE("code that jumps back is a loop only where it comes round again") {
+  FileBytesVector code;
+  testing::put_instruction(code, 0x981, 4);  // LDG
+  testing::put_branch(code, 2, false);       // to the cold code
+  testing::put_instruction(code, 0x23C);     // HMMA
+  testing::put_instruction(code, 0x94D);     // EXIT
+  testing::put_instruction(code, 0x221);     // FADD, the cold code
+  testing::put_branch(code, -4, true);       // back to the HMMA
+  CHECK(census(code, 80).loops == 0);
+  CHECK(census(code, 80).of(Sass::hmma).in_loops == 0);
+  CHECK_FALSE(main_loop(code, 80).has_value());
+}
+
 TEST_CASE("random code is counted, never followed out of its section") {
   FileBytesVector code;
   std::uint64_t state = 1;
