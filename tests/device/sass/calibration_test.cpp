@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/evidence/kernel_code.h"
+#include "tests/device/sass/expectations.h"
 
 using namespace roundoff;
 using namespace roundoff::evidence;
@@ -197,6 +198,24 @@ TEST_CASE("registers, shared memory, stack, spills and launch bounds are those o
     }
   }
   CHECK(kernel("register_counts", 90).registers == 168);  // 65536 / 384, in units of 8
+}
+
+TEST_CASE("a kernel with a stack frame, spills or no launch bounds meets no expectation") {
+  for (const int architecture : {80, 90}) {
+    const std::vector<std::string> spilling =
+        testing::failures_of_any(kernel("spilling", architecture));
+    REQUIRE(spilling.size() == 2);
+    CHECK(spilling[0].starts_with("a stack frame of "));
+    CHECK(spilling[1].ends_with(" accesses of local memory"));
+    const std::vector<std::string> unbounded =
+        testing::failures_of_any(kernel("static_shared", architecture));
+    REQUIRE(unbounded.size() == 1);
+    CHECK(unbounded[0] == "no launch bounds");
+    CHECK(testing::failures_of_any(kernel("bounded_192", architecture)).empty());
+    CHECK(testing::failures({.kernel = "spilling", .registers = 31},
+                            kernel("spilling", architecture)) ==
+          std::vector<std::string>{"32 registers, at most 31 expected"});
+  }
 }
 
 TEST_CASE("loops are told from code around them") {

@@ -52,13 +52,14 @@ constexpr Expectation kExpectations[] = {
      .without = "RowShape<16, 1>",
      .needs = wide_loads | wide_stores},
     {.kernel = "layer_norm_rows", .needs = wide_loads | wide_stores},
-    {.kernel = "cross_entropy_rows", .needs = wide_loads},
-    {.kernel = "cross_entropy_backward_rows", .needs = wide_loads | wide_stores},
+    {.kernel = "layer_norm_gradients", .needs = wide_loads | wide_stores, .may_be_absent = true},
     {.kernel = "norms::map_columns", .without = "AnyOperand", .needs = wide_loads},
     // Elementwise.
     {.kernel = "copy_kernel", .registers = 40, .needs = wide_loads | wide_stores},
     {.kernel = "map2", .registers = 64, .needs = wide_loads | wide_stores},
-    {.kernel = "map1", .registers = 64, .needs = wide_loads | wide_stores},
+    {.kernel = "permute_rows", .registers = 64, .needs = wide_loads | wide_stores},
+    {.kernel = "embedding_gather", .registers = 64, .needs = wide_loads | wide_stores},
+    {.kernel = "embedding_sum", .registers = 64, .needs = wide_loads | wide_stores},
     {.kernel = "dropout_kernel", .registers = 64, .needs = wide_loads | wide_stores},
 };
 
