@@ -200,17 +200,19 @@ TEST_CASE("registers, shared memory, stack, spills and launch bounds are those o
   CHECK(kernel("register_counts", 90).registers == 168);  // 65536 / 384, in units of 8
 }
 
-TEST_CASE("a kernel with a stack frame, spills or no launch bounds meets no expectation") {
+TEST_CASE("a kernel with a stack frame, spills or too large a block meets no expectation") {
   for (const int architecture : {80, 90}) {
     const std::vector<std::string> spilling =
         testing::failures_of_any(kernel("spilling", architecture));
     REQUIRE(spilling.size() == 2);
     CHECK(spilling[0].starts_with("a stack frame of "));
     CHECK(spilling[1].ends_with(" accesses of local memory"));
-    const std::vector<std::string> unbounded =
-        testing::failures_of_any(kernel("static_shared", architecture));
-    REQUIRE(unbounded.size() == 1);
-    CHECK(unbounded[0] == "no launch bounds");
+    KernelCode large = kernel("bounded_192", architecture);
+    large.registers = 65;
+    CHECK(testing::failures_of_any(large).empty());
+    large.max_threads = 0;
+    CHECK(testing::failures_of_any(large) ==
+          std::vector<std::string>{"a block of 1024 threads does not fit on a multiprocessor"});
     CHECK(testing::failures_of_any(kernel("bounded_192", architecture)).empty());
     CHECK(testing::failures({.kernel = "spilling", .registers = 31},
                             kernel("spilling", architecture)) ==

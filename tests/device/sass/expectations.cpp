@@ -11,6 +11,7 @@ using evidence::Sass;
 using enum Needs;
 
 constexpr std::size_t kHollow = 8;  // instructions
+constexpr int kLargestBlock = 1024;
 
 // Registers: what launch bounds and design leave; a kernel that comes to need more loses a block.
 // "without" names instantiations for values at any address or of any type, which go one by one.
@@ -51,16 +52,27 @@ constexpr Expectation kExpectations[] = {
     {.kernel = "softmax_rows_backward",
      .without = "RowShape<16, 1>",
      .needs = wide_loads | wide_stores},
+    {.kernel = "cross_entropy_rows", .without = "RowShape<16, 1>", .needs = wide_loads},
     {.kernel = "layer_norm_rows", .needs = wide_loads | wide_stores},
     {.kernel = "layer_norm_gradients", .needs = wide_loads | wide_stores, .may_be_absent = true},
     {.kernel = "norms::map_columns", .without = "AnyOperand", .needs = wide_loads},
     // Elementwise.
     {.kernel = "copy_kernel", .registers = 40, .needs = wide_loads | wide_stores},
     {.kernel = "map2", .registers = 64, .needs = wide_loads | wide_stores},
+    {.kernel = "map1", .registers = 64, .needs = wide_loads | wide_stores},
     {.kernel = "permute_rows", .registers = 64, .needs = wide_loads | wide_stores},
     {.kernel = "embedding_gather", .registers = 64, .needs = wide_loads | wide_stores},
     {.kernel = "embedding_sum", .registers = 64, .needs = wide_loads | wide_stores},
     {.kernel = "dropout_kernel", .registers = 64, .needs = wide_loads | wide_stores},
+    // Pooling, and the step.
+    {.kernel = "max_of_windows", .registers = 64, .needs = wide_loads | wide_stores},
+    {.kernel = "max_gradient_of_pixels", .registers = 64, .needs = wide_loads | wide_stores},
+    {.kernel = "mean_of_windows", .registers = 64, .needs = wide_loads | wide_stores},
+    {.kernel = "mean_gradient_of_pixels", .registers = 64, .needs = wide_loads | wide_stores},
+    {.kernel = "inspect_window_kernel", .registers = 64, .needs = wide_loads},
+    {.kernel = "inspect_gradients_kernel", .registers = 64, .needs = wide_loads},
+    {.kernel = "all_finite_kernel", .registers = 64, .needs = wide_loads},
+    {.kernel = "multiply_kernel", .registers = 64, .needs = wide_loads | wide_stores},
 };
 
 void need(std::vector<std::string>& missing, bool met, std::string what) {
@@ -86,10 +98,10 @@ std::vector<std::string> failures_of_any(const KernelCode& code) {
   need(missing, code.local_accesses() == 0,
        std::to_string(code.local_accesses()) + " accesses of local memory");
   need(missing, code.registers > 0, "no count of registers");
-  need(missing, code.max_threads > 0, "no launch bounds");
-  if (code.max_threads > 0)
-    need(missing, code.occupancy(code.max_threads).blocks > 0,
-         "a block that does not fit on a multiprocessor");
+  // Without launch bounds a block may be as large as any.
+  const int threads = code.max_threads > 0 ? code.max_threads : kLargestBlock;
+  need(missing, code.occupancy(threads).blocks > 0,
+       "a block of " + std::to_string(threads) + " threads does not fit on a multiprocessor");
   return missing;
 }
 

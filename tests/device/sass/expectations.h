@@ -11,7 +11,7 @@
 namespace roundoff::testing {
 
 // Properties of one instantiation's code. Every kernel, in a row or not, has no stack frame and
-// touches no local memory, and a block of its launch bounds fits on a multiprocessor.
+// touches no local memory, and a block of its launch bounds (else of 1024 threads) fits.
 enum class Needs : unsigned {
   nothing = 0,
   wide_loads = 1,         // global loads of 128 bits
