@@ -80,7 +80,7 @@ double shared_bytes(const ProductShape& shape, const KernelPlan& plan) {
     case ProductKernel::mma:
     case ProductKernel::sm80: {
       const double warps = m / plan.warp_m * (n / plan.warp_n);
-      return (warps * (plan.warp_m + plan.warp_n) + m + n) * k * bytes;
+      return (warps * (plan.warp_m + plan.warp_n) * plan.bank_conflicts + m + n) * k * bytes;
     }
     default: {
       const double instructions = m / 64 * (n / plan.warp_n);
@@ -210,67 +210,6 @@ std::string_view name(Resource resource) {
   return "?";
 }
 
-KernelPlan usual_plan(ProductKernel kernel) {
-  switch (kernel) {
-    case ProductKernel::naive:
-      return {.kernel = kernel, .tile_m = 16, .tile_n = 16, .tile_k = 1, .blocks_per_sm = 8};
-    case ProductKernel::tiles:
-      return {.kernel = kernel,
-              .tile_m = 128,
-              .tile_n = 128,
-              .tile_k = 16,
-              .warp_m = 32,
-              .warp_n = 64,
-              .stages = 2,
-              .blocks_per_sm = 1};
-    case ProductKernel::mma:
-      return {.kernel = kernel,
-              .tile_m = 128,
-              .tile_n = 128,
-              .tile_k = 32,
-              .warp_m = 64,
-              .warp_n = 32,
-              .blocks_per_sm = 2};
-    case ProductKernel::automatic:
-    case ProductKernel::sm80:
-      return {.kernel = ProductKernel::sm80,
-              .tile_m = 256,
-              .tile_n = 128,
-              .tile_k = 32,
-              .warp_m = 64,
-              .warp_n = 64,
-              .stages = 4};
-    case ProductKernel::wgmma:
-      return {.kernel = kernel,
-              .tile_m = 128,
-              .tile_n = 128,
-              .tile_k = 64,
-              .warp_n = 128,
-              .stages = 3,
-              .threads = 256,
-              .blocks_per_sm = 2};
-    case ProductKernel::sm90:
-      return {.kernel = kernel,
-              .tile_m = 128,
-              .tile_n = 256,
-              .tile_k = 64,
-              .warp_n = 256,
-              .stages = 4,
-              .cluster = 2,
-              .threads = 384};
-    case ProductKernel::ping_pong:
-      return {.kernel = kernel,
-              .tile_m = 128,
-              .tile_n = 128,
-              .tile_k = 64,
-              .warp_n = 128,
-              .stages = 5,
-              .cluster = 2,
-              .threads = 384};
-  }
-  return {};
-}
-
 Prediction predict(const DeviceSpec& device, const ProductShape& shape, const KernelPlan& plan) {
   check(device, shape, plan);
   Prediction result;
@@ -295,7 +234,8 @@ Prediction predict(const DeviceSpec& device, const ProductShape& shape, const Ke
 
   // Clocks a tile with `resident` of them at once on a multiprocessor.
   const auto tile_clocks = [&](double resident) {
-    if (plan.kernel == ProductKernel::sm90) return tiles.steps * step_alone + exit;
+    if (plan.kernel == ProductKernel::sm90)
+      return std::max(tiles.steps * step.together(), (tiles.steps * step_alone + exit) / resident);
     if (plan.kernel == ProductKernel::ping_pong)
       return std::max(tiles.steps * step_alone, (tiles.steps * step_alone + exit) / 2);
     return std::max(tiles.steps * step.together(),
@@ -303,7 +243,7 @@ Prediction predict(const DeviceSpec& device, const ProductShape& shape, const Ke
   };
   const double sms = std::max(1, device.sms / plan.cluster) * plan.cluster;
   const double per_sm = divided_up(tiles.all, sms);
-  const double resident = is_persistent(plan.kernel) ? 1 : plan.blocks_per_sm;
+  const double resident = plan.kernel == ProductKernel::ping_pong ? 1 : plan.blocks_per_sm;
   const double rounds = std::floor(per_sm / resident);
   const double rest = per_sm - rounds * resident;
   double clocks = rounds * resident * tile_clocks(resident);

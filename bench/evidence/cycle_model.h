@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "bench/evidence/device_spec.h"
@@ -46,11 +47,17 @@ struct KernelPlan {
   int cluster = 1;             // blocks that share B by multicast (sm90, ping_pong)
   int threads = 256;           // of a block
   int blocks_per_sm = 1;       // resident at once
+  double bank_conflicts = 1;   // wavefronts of ldmatrix for each that it needs
   int split_k = 1;             // parts of the depth, added by a second kernel
 };
 
-// The plan of kernels.md for a rung; tiles as large as the design says.
-KernelPlan usual_plan(ProductKernel kernel);
+// The plans that a rung has, the largest tile first (kernels/gemm). Throws for automatic.
+std::span<const KernelPlan> plans_of(ProductKernel kernel);
+// The first of them.
+const KernelPlan& usual_plan(ProductKernel kernel);
+// The one that is predicted to be fastest.
+const KernelPlan& best_plan(const DeviceSpec& device, const ProductShape& shape,
+                            ProductKernel kernel);
 
 enum class Resource : unsigned char { arithmetic, shared, l2, latency, memory, power, launch };
 std::string_view name(Resource resource);

@@ -196,6 +196,29 @@ TEST_CASE("small products want small tiles, few tiles with much depth want parts
   CHECK(predict(kH100, square(8192), parts).seconds > predict(kH100, square(8192), large).seconds);
 }
 
+TEST_CASE("the best plan of a rung changes with the size") {
+  const auto tile = [](const DeviceSpec& device, std::int64_t n, ProductKernel kernel) {
+    const KernelPlan& plan = best_plan(device, square(n), kernel);
+    return plan.tile_m * plan.tile_n;
+  };
+  CHECK(tile(kH100, 8192, ProductKernel::sm90) == 128 * 256);
+  CHECK(tile(kH100, 512, ProductKernel::sm90) == 64 * 64);
+  CHECK(tile(kA100, 8192, ProductKernel::sm80) >= 128 * 128);
+  CHECK(tile(kA100, 256, ProductKernel::sm80) < 128 * 128);
+  for (const ProductKernel kernel : kProductKernels) {
+    if (kernel == ProductKernel::automatic) continue;
+    for (const KernelPlan& plan : plans_of(kernel)) {
+      CHECK(plan.kernel == kernel);
+      // A block's stages fit, as many blocks as the plan says.
+      const double stages =
+          static_cast<double>(plan.tile_m + plan.tile_n) * plan.tile_k * 2 * plan.stages;
+      if (kernel >= ProductKernel::mma) CHECK(stages * plan.blocks_per_sm <= sm_limits(90).shared);
+      CHECK(plan.threads * plan.blocks_per_sm <= sm_limits(90).threads);
+    }
+  }
+  CHECK_THROWS_AS(plans_of(ProductKernel::automatic), Error);
+}
+
 TEST_CASE("what limits a kernel is named") {
   const auto limit = [](const DeviceSpec& device, const ProductShape& shape,
                         const KernelPlan& plan) {
