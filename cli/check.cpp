@@ -90,6 +90,7 @@ Request read_request(const Options& o, Console& console) {
   if (o.sanitize && r.device != Device::sim)
     throw UsageError("[check] --sanitize sees kernels on --device sim only");
   r.check.seed = o.seed;
+  r.check.device_core = device_tensor_core(r.device);
   // The reference's exp and log are the C library's, or as good.
   r.check.libm_ulps = r.device == Device::cpu ? 1 : 2;
   if (!o.long_run) {

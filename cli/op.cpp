@@ -257,7 +257,8 @@ class Bounds {
           .saved = own ? r_.y_dtype : saved(),
           // The C library's erfc errs by up to 4 ulp, and so do functions on devices.
           .libm_ulps = own && !unary && r_.device == Device::cpu ? 1.0 : 4.0,
-          .gradients_in_fp32 = own && r_.accumulator == Accumulator::fp64};
+          .gradients_in_fp32 = own && r_.accumulator == Accumulator::fp64,
+          .device_core = own ? device_tensor_core(r_.device) : std::nullopt};
       found->second = op_bounds(r_.parameters, run_.inputs, run_.dy, judged,
                                 backward ? Pass::backward : Pass::forward);
     }

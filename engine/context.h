@@ -17,6 +17,8 @@
 
 namespace roundoff {
 
+struct DropoutKey;  // kernels/dropout/dropout.h
+
 // Where random numbers stand: they are a function of these, of the tensor's number and of the
 // element, and of nothing else. sample0 is the global index (the position in the epoch's order) of
 // the first sample of the batch that runs.
@@ -24,7 +26,11 @@ struct RngKey {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
   std::uint64_t sample0 = 0;
+  // On a device, where set: step and sample0 as its kernels read them, in its memory.
+  const DropoutKey* device = nullptr;
 };
+
+class ProductLibrary;  // ops/product_library.h
 
 class Context {
  public:
@@ -78,6 +84,9 @@ class Context {
   RngKey rng;
   // Told of every node where set; not owned.
   NodeObserver* observer = nullptr;
+  // Computes products and convolutions in place of our kernels where set, as far as it takes them;
+  // not owned.
+  ProductLibrary* products = nullptr;
 };
 
 // Sets a field for a scope, and puts it back however the scope ends.

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
+#include "kernels/base/architecture.h"
+#include "kernels/base/tensor_core.h"
 #include "models/evaluate.h"
 #include "models/train_step.h"
 
@@ -18,23 +21,34 @@ Tensor rows(const Tensor& x, std::int64_t begin, std::int64_t n) {
   return x.slice(begin * stride, shape);
 }
 
-// Adds up |gradient| (u |value| + eta) over the outputs of operations that round to 16 bit.
+// Adds up |gradient| (u |value| + eta) over the outputs of operations that round to 16 bit; for
+// products on tensor cores also the error of their sums.
 class RoundingObserver : public NodeObserver {
  public:
-  RoundingObserver(double u, double eta, const Autocast& autocast)
-      : u_(u), eta_(eta), autocast_(autocast) {}
+  RoundingObserver(double u, double eta, const Autocast& autocast, std::optional<Accumulator> gpu)
+      : u_(u), eta_(eta), autocast_(autocast), gpu_(gpu) {}
 
-  void ran_forward(std::int64_t index, const Operation& operation, std::span<const Tensor>,
+  void ran_forward(std::int64_t index, const Operation& operation, std::span<const Tensor> inputs,
                    std::span<const Tensor> outputs) override {
     if (index < 0) return;
     outputs_.resize(static_cast<std::size_t>(index) + 1);
+    sums_.resize(outputs_.size());
     const auto target = autocast_.target(operation.name, operation.cast_class);
     const bool rounds = !target || is_16bit(*target);
     outputs_.back() = rounds ? outputs[0] : Tensor();
+    sums_.back().clear();
+    if (rounds && gpu_ && (operation.name == "linear" || operation.name == "conv2d"))
+      sums_.back() = product_errors(*gpu_, autocast_.low, inputs);
   }
   void runs_backward(std::int64_t index, const Node&, const Tensor& gradient) override {
     const Tensor& value = outputs_[static_cast<std::size_t>(index)];
-    if (value.defined()) add(value, gradient);
+    if (!value.defined()) return;
+    add(value, gradient);
+    const std::vector<double>& errors = sums_[static_cast<std::size_t>(index)];
+    if (errors.empty()) return;
+    const Tensor g = on_host(gradient);
+    for (std::int64_t i = 0; i < g.numel(); ++i)
+      sum_ += std::abs(g.at(i)) * errors[static_cast<std::size_t>(i) % errors.size()];
   }
   void add(const Tensor& value, const Tensor& gradient) {
     const Tensor v = on_host(value);
@@ -43,17 +57,47 @@ class RoundingObserver : public NodeObserver {
       sum_ += std::abs(g.at(i)) * (u_ * std::abs(v.at(i)) + eta_);
   }
   double take() { return std::exchange(sum_, 0.0); }
-  void forget() { outputs_.clear(); }
+  void forget() {
+    outputs_.clear();
+    sums_.clear();
+  }
 
  private:
   double u_;
   double eta_;
   const Autocast& autocast_;
+  std::optional<Accumulator> gpu_;
   std::vector<Tensor> outputs_;
+  std::vector<std::vector<double>> sums_;  // of each output channel, where it is a product's
   double sum_ = 0;
 };
 
 }  // namespace
+
+std::vector<double> product_errors(Accumulator gpu, DType operands,
+                                   std::span<const Tensor> inputs) {
+  const TensorCore core = tensor_core(gpu, operands);
+  const std::vector<double> x = inputs[0].to_vector(), w = inputs[1].to_vector();
+  const auto channels = static_cast<std::size_t>(inputs[1].shape()[0]);
+  const std::size_t terms = channels == 0 ? 0 : w.size() / channels;
+  double largest = 0;
+  for (const double v : x) largest = std::max(largest, std::abs(v));
+  // A kernel may fill up its last block of every filter position.
+  const std::int64_t run = inputs[1].shape()[-1];
+  const double runs = run == 0 ? 0 : static_cast<double>(terms) / static_cast<double>(run);
+  const double g = runs * tensor_core_error(core, run);
+  std::vector<double> errors;
+  for (std::size_t k = 0; k < channels; ++k) {
+    double sum = 0;
+    for (std::size_t i = 0; i < terms; ++i) sum += std::abs(w[k * terms + i]);
+    errors.push_back(g * largest * sum);
+  }
+  if (inputs.size() > 2 && inputs[2].defined()) {
+    const std::vector<double> bias = inputs[2].to_vector();
+    for (std::size_t k = 0; k < channels; ++k) errors[k] += g * std::abs(bias[k]);
+  }
+  return errors;
+}
 
 std::string AmpCheckResult::text() const {
   return concat(
@@ -72,7 +116,10 @@ AmpCheckResult amp_check(Context& context, Model& model, const Tensor& x, std::i
   const Autocast mixed = context.autocast;
   AmpCheckResult result;
   result.samples = std::min(samples, x.shape().rank() == 0 ? 0 : x.shape()[0]);
-  RoundingObserver observer(u, eta, mixed);
+  std::optional<Accumulator> gpu;
+  if (context.device() == Device::cuda && context.accumulator == Accumulator::fp32)
+    gpu = tensor_core_of(context.queue()->runtime().description().capability);
+  RoundingObserver observer(u, eta, mixed, gpu);
   for (std::int64_t s = 0; s < result.samples; ++s) {
     const Tensor sample = rows(x, s, 1);
     std::vector<double> low_logits;

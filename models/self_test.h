@@ -32,7 +32,14 @@ struct AmpCheckResult {
 // eta of the 16-bit type (numerics: first order; the factor 2 covers second order terms and the
 // kinks of relu and maximum pools). Derived, not proven. A logit that is not finite in 16 bit but
 // is in fp32 fails.
+// On a GPU the products of the 16-bit run are summed by its tensor cores: product_errors() joins
+// the sum, times |dz/dv| of each product's outputs.
 AmpCheckResult amp_check(Context& context, Model& model, const Tensor& x, std::int64_t samples = 8);
+
+// How far the sums of a linear layer's or a convolution's products (x, w, and b where it is given)
+// may be off on the tensor cores of `gpu`, by output channel: g (max |x| sum |w| + |b|), g of
+// kernels/base/tensor_core.h for every filter position.
+std::vector<double> product_errors(Accumulator gpu, DType operands, std::span<const Tensor> inputs);
 
 struct AccumulationCheck {
   double largest_difference = 0;  // over all elements of all parameters; NaN where one is

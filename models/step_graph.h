@@ -1,7 +1,7 @@
 // A training step as a graph: a window is captured once, and launched for every later window of the
 // same shape. Nothing of it changes on the host from window to window: the loss scale, the learning
 // rate, the step counts, the valid weight all live on the device (kernels/step/device_step.h), and
-// the samples are copied to where the graph reads them.
+// the samples, and what dropout draws its masks from, are copied to where the graph reads them.
 #pragma once
 
 #include <memory>
@@ -25,6 +25,9 @@ class StepGraph {
   // first to allocate what it needs, the second as it is captured. Windows of other shapes run
   // without a graph, and so do all while an observer watches.
   void queue(std::span<const MicroBatch> window);
+  // Launches the graph once more on the last window's samples: for benchmarks. The host notes
+  // nothing of it. Throws where there is none.
+  void replay();
   // Whether the last window was a launch of the graph.
   bool launched() const { return launched_; }
   const simt::Graph* graph() const { return graph_ ? &*graph_ : nullptr; }
@@ -39,6 +42,7 @@ class StepGraph {
   LossSettings loss_;
   Allocator::Reserve reserve_;
   std::vector<MicroBatch> inputs_;
+  Tensor keys_;  // of each micro-batch, as DropoutKey
   bool warm_ = false;
   bool launched_ = false;
   std::optional<simt::Graph> graph_;

@@ -39,6 +39,7 @@ struct Forward {
 Forward forward(Context& context, Model& model, const MicroBatch& micro,
                 const LossSettings& settings) {
   context.rng.sample0 = micro.sample0;
+  context.rng.device = micro.key;
   Forward f;
   f.logits = model.forward(context, micro.x);
   f.loss = cross_entropy(context, f.logits, micro.labels,

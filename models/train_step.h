@@ -20,6 +20,8 @@ struct MicroBatch {
   // Where `labels` are a device's: the same, as the host holds them, so that counting them reads
   // nothing back. May be undefined.
   Tensor host_labels = {};
+  // In memory of a device: the window's number and sample0, for a graph (RngKey::device).
+  const DropoutKey* key = nullptr;
 };
 
 struct LossSettings {

@@ -2,6 +2,7 @@
 
 #include "kernels/conv2d/conv2d.h"
 #include "ops/op.h"
+#include "ops/product_library.h"
 
 namespace roundoff {
 
@@ -25,6 +26,10 @@ struct Conv2d {
         f.out(0, conv2d_shape(x.shape(), w.shape(), p).y(), widest(x.dtype(), w.dtype()));
     const ConstView bias = f.has(2) ? f.in(2).const_view() : ConstView::absent();
     f.run([&](auto target) {
+      if (by_library(f.context(), [&](ProductLibrary& l, StreamRef stream) {
+            return l.conv2d_forward(stream, p, x.view(), w.view(), bias, y.view());
+          }))
+        return;
       conv2d_forward(target, p, x.view(), w.view(), bias, y.view(), f.context().scratch);
     });
     if (f.wants_grad(1)) f.save(0, x);
@@ -36,8 +41,14 @@ struct Conv2d {
     const ConstView dy = f.grad_out(0).const_view();
     Scratch& scratch = f.context().scratch;
     f.run([&](auto target) {
-      if (f.wants(0)) conv2d_grad_input(target, p, dy, f.saved(1).view(), f.grad_in(0), scratch);
-      if (f.wants(1)) conv2d_grad_weight(target, p, f.saved(0).view(), dy, f.grad_in(1), scratch);
+      if (f.wants(0) && !by_library(f.context(), [&](ProductLibrary& l, StreamRef stream) {
+            return l.conv2d_grad_input(stream, p, dy, f.saved(1).view(), f.grad_in(0));
+          }))
+        conv2d_grad_input(target, p, dy, f.saved(1).view(), f.grad_in(0), scratch);
+      if (f.wants(1) && !by_library(f.context(), [&](ProductLibrary& l, StreamRef stream) {
+            return l.conv2d_grad_weight(stream, p, f.saved(0).view(), dy, f.grad_in(1));
+          }))
+        conv2d_grad_weight(target, p, f.saved(0).view(), dy, f.grad_in(1), scratch);
       if (f.wants(2)) conv2d_grad_bias(target, p, dy, f.grad_in(2), scratch);
     });
   }

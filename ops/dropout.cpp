@@ -31,8 +31,10 @@ Tensor dropout(Context& context, const Tensor& x, double p, std::uint32_t tensor
   ROUNDOFF_CHECK(tensor < kReservedTensors, Dropout::name, "tensor number ", tensor,
                  ", below 2^31 expected");
   const RngKey& rng = context.rng;
-  const DropoutParams params{
-      .p = p, .stream = philox_stream(rng.seed, rng.step, tensor), .sample0 = rng.sample0};
+  const DropoutParams params{.p = p,
+                             .stream = philox_stream(rng.seed, rng.step, tensor),
+                             .sample0 = rng.sample0,
+                             .key = rng.device};
   validate(params);
   if (!context.training || p == 0.0) return x;
   return record<Dropout>(context, {x}, params);

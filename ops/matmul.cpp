@@ -4,6 +4,7 @@
 #include "kernels/gemm/column_sums.h"
 #include "kernels/gemm/gemm.h"
 #include "ops/op.h"
+#include "ops/product_library.h"
 
 namespace roundoff {
 
@@ -35,15 +36,15 @@ struct Linear {
     const Tensor& y = f.out(0, shape, widest(x.dtype(), w.dtype()));
     const ConstView bias = f.has(2) ? f.in(2).const_view() : ConstView::absent();
     f.run([&](auto target) {
-      gemm(target,
-           {.m = rows(x),
-            .n = w.shape()[0],
-            .k = w.shape()[1],
-            .trans_b = true,
-            .beta = f.has(2) ? 1.0 : 0.0,
-            .accumulator = f.context().accumulator,
-            .tf32 = f.context().tf32},
-           x.view(), w.view(), bias, y.view(), f.context().scratch);
+      product(f.context(), target,
+              {.m = rows(x),
+               .n = w.shape()[0],
+               .k = w.shape()[1],
+               .trans_b = true,
+               .beta = f.has(2) ? 1.0 : 0.0,
+               .accumulator = f.context().accumulator,
+               .tf32 = f.context().tf32},
+              x.view(), w.view(), bias, y.view());
     });
     if (f.wants_grad(1)) f.save(0, x);
     if (f.wants_grad(0)) f.save(1, w);
@@ -58,11 +59,11 @@ struct Linear {
     f.run([&](auto target) {
       if (f.wants(0)) {
         p.m = m, p.n = f.saved(1).shape()[1], p.k = n;
-        gemm(target, p, dy.view(), f.saved(1).view(), none, f.grad_in(0), scratch);
+        product(f.context(), target, p, dy.view(), f.saved(1).view(), none, f.grad_in(0));
       }
       if (f.wants(1)) {
         p.m = n, p.n = f.saved(0).shape()[-1], p.k = m, p.trans_a = true;
-        gemm(target, p, dy.view(), f.saved(0).view(), none, f.grad_in(1), scratch);
+        product(f.context(), target, p, dy.view(), f.saved(0).view(), none, f.grad_in(1));
       }
       if (f.wants(2))
         column_sums(target, {.rows = m, .columns = n, .accumulator = f.accumulator()}, dy.view(),
@@ -192,10 +193,10 @@ struct Matmul {
                  .stride_c = whole_c ? p.m * p.n : 0};
     f.run([&](auto target) {
       for (std::int64_t i = 0; i < (p.matrices == 0 ? 0 : cast.outer); ++i)
-        gemm(target, g, operand(cast, 0, i, a.view(), p.m, p.k),
-             operand(cast, 1, i, b.view(), p.k, p.n),
-             whole_c ? stack(c, i * cast.inner, cast.inner, p.m, p.n) : c,
-             stack(y.view(), i * cast.inner, cast.inner, p.m, p.n), f.context().scratch);
+        product(f.context(), target, g, operand(cast, 0, i, a.view(), p.m, p.k),
+                operand(cast, 1, i, b.view(), p.k, p.n),
+                whole_c ? stack(c, i * cast.inner, cast.inner, p.m, p.n) : c,
+                stack(y.view(), i * cast.inner, cast.inner, p.m, p.n));
     });
     if (f.wants_grad(1)) f.save(0, a);
     if (f.wants_grad(0)) f.save(1, b);
@@ -292,8 +293,8 @@ struct Matmul {
         const ConstView factor =
             operand(cast, other, i, right.const_view(), of_a ? p.k : p.m, of_a ? p.n : p.k);
         const Out part(operand(cast, which, i, sum.view, rows, columns), sum.write);
-        gemm(target, g, dy_first ? grad : factor, dy_first ? factor : grad, ConstView::absent(),
-             part, scratch);
+        product(f.context(), target, g, dy_first ? grad : factor, dy_first ? factor : grad,
+                ConstView::absent(), part);
       }
       if (adds) convert(target, sum.view, out);
     });

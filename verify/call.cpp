@@ -9,6 +9,19 @@ namespace roundoff::detail {
 
 using oracle::at;
 
+namespace {
+
+std::optional<TensorCore> core_of(Accumulator gpu, DType operands) {
+  std::optional<TensorCore> core;
+  if (gpu == Accumulator::v100) core = kV100;
+  if (gpu == Accumulator::a100) core = kA100;
+  if (gpu == Accumulator::h100) core = kH100;
+  if (core) core->operands = format_of(operands);
+  return core;
+}
+
+}  // namespace
+
 Call::Call(const OpParameters& parameters, const NamedTensors& inputs, const Tensor& dy,
            const JudgedArithmetic& judged)
     : p(parameters), judged(judged), inputs_(inputs) {
@@ -19,13 +32,14 @@ Call::Call(const OpParameters& parameters, const NamedTensors& inputs, const Ten
   plain.output = format_of(judged.output);
   plain.libm_ulps = judged.libm_ulps;
   sums = plain;
+  products = plain;
   if (wide) return;
   if (judged.accumulator == Accumulator::fp16) sums.accumulator = kFp16;
-  if (!is_16bit(judged.operands)) return;
-  if (judged.accumulator == Accumulator::v100) sums.tensor_core = kV100;
-  if (judged.accumulator == Accumulator::a100) sums.tensor_core = kA100;
-  if (judged.accumulator == Accumulator::h100) sums.tensor_core = kH100;
-  if (sums.tensor_core) sums.tensor_core->operands = format_of(judged.operands);
+  if (is_16bit(judged.operands)) sums.tensor_core = core_of(judged.accumulator, judged.operands);
+  products = sums;
+  if (!on_device_core(judged)) return;
+  products.tensor_core = core_of(*judged.device_core, judged.operands);
+  products.or_plain = true;
 }
 
 // |x|, raised where tensor cores would align it: verify/bound/linear.h.

@@ -33,8 +33,9 @@ class Call {
 
   const OpParameters& p;
   const JudgedArithmetic& judged;
-  Arithmetic plain;  // of everything else than
-  Arithmetic sums;   // products and sums of operands
+  Arithmetic plain;     // of everything else than
+  Arithmetic sums;      // sums of operands
+  Arithmetic products;  // products of operands: as sums, or on a device's tensor cores
 
  private:
   const NamedTensors& inputs_;

@@ -37,11 +37,12 @@ struct Ran {
 
 class ChainRun {
  public:
-  ChainRun(const Chain& chain, DType dtype, const RunnerOptions& options, std::uint64_t seed,
-           std::uint64_t schedule)
+  ChainRun(const Chain& chain, DType dtype, Device device, const RunnerOptions& options,
+           std::uint64_t seed, std::uint64_t schedule)
       : chain_(chain),
         dtype_(dtype),
         options_(options),
+        device_core_(device_tensor_core(device)),
         schedule_(schedule),
         random_(seed, RandomUse::checks, 77) {}
 
@@ -102,7 +103,8 @@ class ChainRun {
             .operands = dtype_,
             .output = output,
             .saved = ran_[i].y.dtype(),
-            .libm_ulps = 4};
+            .libm_ulps = 4,
+            .device_core = device_core_};
   }
 
   void judge_forward(std::size_t i) {
@@ -153,6 +155,7 @@ class ChainRun {
   const Chain& chain_;
   DType dtype_;
   const RunnerOptions& options_;
+  std::optional<Accumulator> device_core_;
   std::uint64_t schedule_;
   RandomStream random_;
   Allocator host_;
@@ -216,7 +219,7 @@ CheckReport check_chain(const Chain& chain, DType dtype, Device device,
   const detail::OpenedDevice opened = detail::open_device(device, options);
   opened.set_schedule(schedule);
   detail::GuardedContext guarded(opened.runtime, options);
-  ChainRun run(chain, dtype, options, seed, schedule);
+  ChainRun run(chain, dtype, device, options, seed, schedule);
   try {
     return run.run(guarded, after_step);
   } catch (const Error& error) {

@@ -106,7 +106,8 @@ class Call {
             .output = output,
             .saved = y_dtype(),
             .libm_ulps =
-                is_function(c_.operation) ? std::max(4.0, options_.libm_ulps) : options_.libm_ulps};
+                is_function(c_.operation) ? std::max(4.0, options_.libm_ulps) : options_.libm_ulps,
+            .device_core = options_.device_core};
   }
 
   // The hard bounds of one pass's arrays.

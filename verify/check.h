@@ -61,6 +61,8 @@ using Expectation = std::function<NamedBounds(const CallRequest&, const JudgedAr
 struct CheckOptions {
   std::uint64_t seed = 1;
   Accumulator accumulator = Accumulator::fp32;
+  // Of the device that runs the calls (device_tensor_core).
+  std::optional<Accumulator> device_core{};
   // Seeds of the schedules that are tried; results must have the same bits under all of them.
   std::vector<std::uint64_t> schedules{0};
   std::vector<Fill> fills{std::begin(kFills), std::end(kFills)};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/base/architecture.h"
+#include "kernels/simt/cuda_support.h"
 #include "verify/bound.h"
 #include "verify/call.h"
 
@@ -73,8 +75,8 @@ NamedBounds matmul_forward(const Call& call) {
   if (call.has("c"))
     for (std::int64_t i = 0; i < m.params.y_size(); ++i)
       c.push_back(call.of("c")[at(i) % call.of("c").size()]);
-  return {
-      {"y", bound::matmul(m.params, m.all_a(call.of("a")), m.all_b(call.of("b")), c, call.sums)}};
+  return {{"y", bound::matmul(m.params, m.all_a(call.of("a")), m.all_b(call.of("b")), c,
+                              call.products)}};
 }
 
 NamedBounds matmul_backward(const Call& call) {
@@ -85,8 +87,9 @@ NamedBounds matmul_backward(const Call& call) {
   oracle::MatmulParams absolute = p;
   absolute.alpha = std::abs(p.alpha);
   const auto exact = oracle::matmul_backward(p, a, b, dy);
-  const auto size = oracle::matmul_backward(absolute, magnitudes(a, call.sums),
-                                            magnitudes(b, call.sums), magnitudes(dy, call.sums));
+  const auto size =
+      oracle::matmul_backward(absolute, magnitudes(a, call.products), magnitudes(b, call.products),
+                              magnitudes(dy, call.products));
   const double extra = std::abs(p.alpha) == 1 || p.alpha == 0 ? 0 : 1;
   const auto bound_of_operand = [&](In values, In magnitude, std::span<const std::size_t> source,
                                     std::int64_t matrices, std::int64_t elements,
@@ -94,7 +97,7 @@ NamedBounds matmul_backward(const Call& call) {
     const std::int64_t positions = matrices == 0 ? 0 : p.batch / matrices;
     return bound::products(Matmul::folded(values, source, matrices, elements),
                            Matmul::folded(magnitude, source, matrices, elements), terms * positions,
-                           call.sums, extra, bound::before_alpha(p.alpha));
+                           call.products, extra, bound::before_alpha(p.alpha), positions);
   };
   NamedBounds bounds;
   bounds["da"] = bound_of_operand(exact.a, size.a, m.source_a, m.matrices_a, p.m * p.k, p.n);
@@ -118,13 +121,13 @@ NamedBounds linear_forward(const Call& call) {
     p.beta = 1;
     for (std::int64_t i = 0; i < p.y_size(); ++i) bias.push_back(call.of("b")[at(i % p.n)]);
   }
-  return {{"y", bound::matmul(p, call.of("x"), call.of("w"), bias, call.sums)}};
+  return {{"y", bound::matmul(p, call.of("x"), call.of("w"), bias, call.products)}};
 }
 
 NamedBounds linear_backward(const Call& call) {
   const oracle::MatmulParams p = linear_params(call);
   const Values& dy = call.of("dy");
-  auto g = bound::matmul_backward(p, call.of("x"), call.of("w"), dy, call.sums);
+  auto g = bound::matmul_backward(p, call.of("x"), call.of("w"), dy, call.products);
   NamedBounds bounds{{"dx", std::move(g.a)}, {"dw", std::move(g.b)}};
   if (call.has("b")) bounds["db"] = column_sums(dy, p.n, 1, call.sums);
   return bounds;
@@ -154,8 +157,8 @@ NamedBounds conv2d_backward(const Call& call) {
   const auto p = conv2d_params(call);
   const Values& dy = call.of("dy");
   NamedBounds bounds;
-  bounds["dx"] = bound::conv2d_dgrad(p, call.of("w"), dy, call.sums);
-  bounds["dw"] = bound::conv2d_wgrad(p, call.of("x"), dy, call.sums);
+  bounds["dx"] = bound::conv2d_dgrad(p, call.of("w"), dy, call.products);
+  bounds["dw"] = bound::conv2d_wgrad(p, call.of("x"), dy, call.products);
   if (call.has("b")) bounds["db"] = column_sums(dy, p.k, 1, call.sums);
   return bounds;
 }
@@ -379,7 +382,7 @@ NamedBounds bounds_of(const Call& call, Pass pass) {
   if (name == "conv2d") {
     if (!forward) return conv2d_backward(call);
     return {{"y", bound::conv2d(conv2d_params(call), call.of("x"), call.of("w"), call.of("b"),
-                                call.sums)}};
+                                call.products)}};
   }
   if (name == "softmax" || name == "log_softmax") {
     const auto p = softmax_params(call);
@@ -409,6 +412,19 @@ NamedBounds bounds_of(const Call& call, Pass pass) {
 }
 
 }  // namespace
+
+std::optional<Accumulator> device_tensor_core(Device device, int capability) {
+  return device == Device::cuda ? tensor_core_of(capability) : std::nullopt;
+}
+
+std::optional<Accumulator> device_tensor_core(Device device) {
+  if (device != Device::cuda) return std::nullopt;
+  return device_tensor_core(device, simt::cuda_facts().capability);
+}
+
+bool on_device_core(const JudgedArithmetic& judged) {
+  return judged.device_core && judged.accumulator == Accumulator::fp32 && is_16bit(judged.operands);
+}
 
 NamedBounds op_bounds(const OpParameters& parameters, const NamedTensors& inputs, const Tensor& dy,
                       const JudgedArithmetic& judged, Pass pass) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "ops/run.h"
@@ -24,11 +25,24 @@ struct JudgedArithmetic {
   double libm_ulps = 4;
   // Gradients of an fp64 accumulator are held in fp32 before they are rounded to `output`.
   bool gradients_in_fp32 = false;
+  // The tensor cores of the device that ran it (device_tensor_core), for products of 16-bit
+  // operands whose accumulator is fp32. Its kernels choose between them and plain arithmetic by
+  // themselves.
+  std::optional<Accumulator> device_core{};
 };
 
 enum class Pass : unsigned char { forward, backward };
 
 using NamedBounds = std::map<std::string, Bound, std::less<>>;
+
+// What JudgedArithmetic::device_core is on this device: absent on cpu and on sim, whose tensor
+// cores chain fp32 multiply-adds unless an accumulator asks for a GPU's. The one place that says
+// so.
+std::optional<Accumulator> device_tensor_core(Device device);
+// The same for a GPU of this compute capability (10 major + minor).
+std::optional<Accumulator> device_tensor_core(Device device, int capability);
+// Whether a call's products may run on the device's tensor cores.
+bool on_device_core(const JudgedArithmetic& judged);
 
 // Forward: y, and what else run_op() puts into OpResult::outputs, but for unscale_clip's norm and
 // clip always in `output`. Backward: d<input> for every operand. The inputs as run_op() takes them,

@@ -86,6 +86,7 @@ NamedBounds running_bounds(const OpParameters& p, const NamedTensors& inputs, co
   const bool product = op == "matmul" || op == "linear" || op == "conv2d";
   if (!product && !(op == "sum" && pass == Pass::forward)) return {};
   if (judged.accumulator != Accumulator::fp32 && judged.accumulator != Accumulator::fp64) return {};
+  if (product && on_device_core(judged)) return {};
   const char* added = op == "matmul" ? "c" : "b";
   const bool adds = product && inputs.count(added) != 0;
   if (op == "matmul" && (std::abs(p.number("alpha")) != 1 || (adds && p.number("beta") != 1)))

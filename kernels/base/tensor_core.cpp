@@ -64,6 +64,12 @@ TensorCore tensor_core(Accumulator gpu, DType operand) {
   return row->core;
 }
 
+double tensor_core_error(const TensorCore& core, std::int64_t terms) {
+  const double blocks = std::ceil(static_cast<double>(terms) / core.block);
+  return blocks * ((core.block + 1) * std::ldexp(1.0, core.fraction_bits - core.kept_bits) + 1) *
+         std::ldexp(1.0, -core.fraction_bits);
+}
+
 TensorCore tensor_core_e4m3() { return {13, 32, -6, 13}; }
 
 TensorCoreOperand tensor_core_operand(float value, const TensorCore& core) {

@@ -33,6 +33,9 @@ struct TensorCore {
 bool has_tensor_core(Accumulator gpu, DType operand);
 // The model; throws where there is none.
 TensorCore tensor_core(Accumulator gpu, DType operand);
+// How far a chain of `terms` products may be off, relative to the sum of their magnitudes, where
+// every block aligns and cuts (verify/bound/linear.h has the derivation).
+double tensor_core_error(const TensorCore& core, std::int64_t terms);
 // H100's for E4M3 operands (fp8: 4 significant bits, emin = -6).
 TensorCore tensor_core_e4m3();
 

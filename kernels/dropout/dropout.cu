@@ -19,6 +19,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
   struct Dropping {
     PhiloxStream stream;
     std::uint32_t sample0;
+    const DropoutKey* key;       // in place of stream.step and sample0, or null
     std::uint32_t last_dropped;  // elements with at most this word are dropped
     double scale;
     std::int64_t groups;    // of four elements, in all samples together
@@ -35,11 +36,17 @@ ROUNDOFF_DEVICE_NAMESPACE {
   template <class A>
   __global__ void __launch_bounds__(kMapThreads, 4)
       dropout_kernel(AnyArray x, AnyOut y, const __grid_constant__ Dropping d) {
+    PhiloxStream stream = d.stream;
+    std::uint32_t sample0 = d.sample0;
+    if (d.key != nullptr) {
+      stream.step = d.key->step;
+      sample0 = d.key->sample0;
+    }
     for (std::int64_t g = grid_thread(); g < d.groups; g += grid_threads()) {
       const std::int64_t s = divide(g, d.sample_groups);
       const std::int64_t group = g - s * d.sample_groups.extent;
-      const PhiloxBlock words = d.stream.block(d.sample0 + static_cast<std::uint32_t>(s),
-                                               static_cast<std::uint32_t>(group));
+      const PhiloxBlock words =
+          stream.block(sample0 + static_cast<std::uint32_t>(s), static_cast<std::uint32_t>(group));
       const std::int64_t first = s * d.elements + group * kWords;
       if (d.packs) {
         A v[kWords];
@@ -71,6 +78,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     const Dropping dropping{
         .stream = params.stream,
         .sample0 = static_cast<std::uint32_t>(params.sample0),
+        .key = params.key,
         .last_dropped = static_cast<std::uint32_t>(
             static_cast<std::uint64_t>(std::ceil(params.p * 0x1p32)) - 1),
         .scale = params.p < 1.0 ? 1.0 / (1.0 - params.p) : 0.0,

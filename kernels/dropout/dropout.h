@@ -19,10 +19,19 @@
 
 namespace roundoff {
 
+// What changes from one step to the next.
+struct DropoutKey {
+  std::uint32_t step = 0;
+  std::uint32_t sample0 = 0;
+};
+
 struct DropoutParams {
   double p = 0.5;  // probability of dropping an element, in [0, 1]
   PhiloxStream stream = {};
   std::uint64_t sample0 = 0;  // global index of x's first sample
+  // In memory of a device: read by the kernel in place of stream.step and sample0, so that a graph
+  // draws other masks each time.
+  const DropoutKey* key = nullptr;
 };
 
 // Throws UsageError unless p is in [0, 1].

@@ -33,6 +33,8 @@ std::string cuda_refusal(const CudaFacts& f, int ordinal) {
 #if !defined(ROUNDOFF_HAS_CUDA_RUNTIME)
 CudaFacts cuda_facts(int) { return {}; }
 
+GpuLimits gpu_limits(int) { throw DeviceAbsent("[runtime] " + cuda_refusal(CudaFacts{})); }
+
 std::shared_ptr<Runtime> open_cuda(int) {
   throw DeviceAbsent("[runtime] " + cuda_refusal(CudaFacts{}));
 }

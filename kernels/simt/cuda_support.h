@@ -22,6 +22,19 @@ struct CudaFacts {
 // The oldest GPUs whose instructions the kernels are compiled for.
 inline constexpr int kLeastCapability = 80;
 
+// What a GPU's maker states of it, as the driver tells; 0 where it does not.
+struct GpuLimits {
+  int capability = 0;  // 10 major + minor
+  int multiprocessors = 0;
+  double l2_bytes = 0;
+  double clock = 0;             // Hz, the multiprocessors' highest
+  double memory_bandwidth = 0;  // bytes a second, by the memory's clock and width
+  double free_memory = 0;       // bytes, now
+  std::string bus_id = {};      // "0000:3B:00.0"
+};
+// Of an opened GPU. Throws in a build without CUDA.
+GpuLimits gpu_limits(int ordinal);
+
 // Looks for the facts of device `ordinal`. Never throws; a missing driver or GPU is a fact.
 CudaFacts cuda_facts(int ordinal = 0);
 // Empty where cuda can be used.

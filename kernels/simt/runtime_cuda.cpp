@@ -46,6 +46,31 @@ CudaFacts cuda_facts(int ordinal) {
   return f;
 }
 
+GpuLimits gpu_limits(int ordinal) {
+  const auto attribute = [&](cudaDeviceAttr which) {
+    int value = 0;
+    ROUNDOFF_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, ordinal));
+    return value;
+  };
+  GpuLimits l;
+  l.capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor) +
+                 attribute(cudaDevAttrComputeCapabilityMinor);
+  l.multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
+  l.l2_bytes = attribute(cudaDevAttrL2CacheSize);
+  l.clock = 1e3 * attribute(cudaDevAttrClockRate);  // it comes in kHz
+  // Two transfers a clock.
+  l.memory_bandwidth = 2e3 * attribute(cudaDevAttrMemoryClockRate) *
+                       attribute(cudaDevAttrGlobalMemoryBusWidth) / 8.0;
+  ROUNDOFF_CUDA_CHECK(cudaSetDevice(ordinal));
+  std::size_t free = 0, total = 0;
+  ROUNDOFF_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  l.free_memory = static_cast<double>(free);
+  char bus[32] = {};
+  ROUNDOFF_CUDA_CHECK(cudaDeviceGetPCIBusId(bus, sizeof(bus), ordinal));
+  l.bus_id = bus;
+  return l;
+}
+
 namespace {
 
 DeviceDescription describe(int ordinal) {

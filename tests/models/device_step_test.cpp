@@ -396,10 +396,27 @@ TEST_CASE("a step as a graph has the bits of its kernels one by one") {
       CHECK(graph.graph()->graph()->kernels() > 20);
     }
   }
-  TrainConfig dropped = config("convnet", Precision::fp32);
-  dropped.model.dropout = 0.5;
-  dropped.graph = TrainConfig::Graph::on;
-  CHECK_THROWS_WITH_AS(Trainer(dropped, data), doctest::Contains("dropout"), Error);
+}
+
+TEST_CASE("a graph draws dropout's masks anew in every window, and those of its kernels") {
+  const Dataset data = small_dataset(64);
+  for (const bool is_late : {false, true}) {
+    TrainConfig c = config("convnet", Precision::fp32);
+    c.model.dropout = 0.5;
+    c.accumulate = 2;
+    Trainer plain(c, data);
+    c.graph = TrainConfig::Graph::on;
+    Trainer graph(c, data, is_late ? deferred() : nullptr);
+    for (int step = 0; step < 9; ++step) {
+      plain.step();
+      graph.step();
+    }
+    plain.settle();
+    graph.settle();
+    CHECK(graph.graph()->launched());
+    CHECK(state(graph) == state(plain));
+    CHECK(graph.last().loss == plain.last().loss);
+  }
 }
 
 #if ROUNDOFF_HAS_CHECKED

@@ -66,6 +66,10 @@ struct Arithmetic {
   // The operation itself first rounds its operands (tf32).
   std::optional<Format> operand_rounding{};
   std::optional<TensorCore> tensor_core{};
+  // With tensor_core: kernels of a device, some of which use it. A sum may have been formed on it,
+  // in blocks that each run of the depth fills up with zeros and in parts that are added in fp32,
+  // or in plain fp32: the larger bound stands.
+  bool or_plain = false;
 
   double u() const { return accumulator.unit_roundoff(); }
   // Largest absolute error of one operation that underflows.

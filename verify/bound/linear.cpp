@@ -45,16 +45,25 @@ double before_alpha(double alpha) {
 }
 
 Bound products(std::vector<double> reference, std::span<const double> magnitude, std::int64_t terms,
-               const Arithmetic& a, double extra, double before) {
+               const Arithmetic& a, double extra, double before, std::int64_t runs) {
   double g = 0;
   double underflow = static_cast<double>(terms) * a.underflow();
   BoundKind kind = a.sum_kind();
   if (a.tensor_core) {
     const TensorCore& t = *a.tensor_core;
-    const double blocks = std::ceil(static_cast<double>(terms) / t.block);
+    double blocks = std::ceil(static_cast<double>(terms) / t.block);
+    if (a.or_plain) {
+      const auto stretches = static_cast<double>(std::max<std::int64_t>(runs, 1));
+      blocks = stretches * std::ceil(static_cast<double>(terms) / stretches / t.block);
+    }
     g = blocks * ((t.block + 1) * std::exp2(-t.extra_bits) + 1) * 0x1p-23 + gamma(extra, a.u());
     underflow = blocks * kFp32.min_subnormal();  // cut, not rounded
     kind = BoundKind::derived;
+    if (a.or_plain) {
+      // There are fewer parts than blocks.
+      g = std::max(g + gamma(blocks, a.u()), sum_factor(a, terms, extra));
+      underflow = std::max(underflow, static_cast<double>(terms) * a.underflow());
+    }
   } else {
     g = sum_factor(a, terms, extra);
   }
@@ -163,17 +172,19 @@ Bound conv2d(const oracle::Conv2dParams& p, In x, In w, In bias, const Arithmeti
   const Values s =
       oracle::conv2d(p, magnitudes(x, arithmetic), magnitudes(w, arithmetic), absolute(bias));
   return products(oracle::conv2d(p, x, w, bias), s, p.c / p.groups * p.r * p.s, arithmetic,
-                  bias.empty() ? 0 : 1);
+                  bias.empty() ? 0 : 1, 1, p.r * p.s);
 }
 
 Bound conv2d_dgrad(const oracle::Conv2dParams& p, In w, In dy, const Arithmetic& arithmetic) {
   const Values s = oracle::conv2d_dgrad(p, magnitudes(w, arithmetic), magnitudes(dy, arithmetic));
-  return products(oracle::conv2d_dgrad(p, w, dy), s, p.k / p.groups * p.r * p.s, arithmetic);
+  return products(oracle::conv2d_dgrad(p, w, dy), s, p.k / p.groups * p.r * p.s, arithmetic, 0, 1,
+                  p.r * p.s);
 }
 
 Bound conv2d_wgrad(const oracle::Conv2dParams& p, In x, In dy, const Arithmetic& arithmetic) {
   const Values s = oracle::conv2d_wgrad(p, magnitudes(x, arithmetic), magnitudes(dy, arithmetic));
-  return products(oracle::conv2d_wgrad(p, x, dy), s, p.n * p.p() * p.q(), arithmetic);
+  return products(oracle::conv2d_wgrad(p, x, dy), s, p.n * p.p() * p.q(), arithmetic, 0, 1,
+                  p.n * p.p());
 }
 
 Bound conv2d_bias_grad(const oracle::Conv2dParams& p, In dy, const Arithmetic& arithmetic) {

@@ -19,9 +19,10 @@ namespace roundoff::bound {
 
 // The bound of sums of `terms` products, given their exact values and S; `extra` roundings outside
 // the sum. `before`: how many times larger the sum is before a factor outside it, which may
-// overflow.
+// overflow. `runs`: into how many stretches, each of whole blocks, a kernel may cut the terms
+// (Arithmetic::or_plain).
 Bound products(std::vector<double> reference, std::span<const double> magnitude, std::int64_t terms,
-               const Arithmetic& a, double extra = 0, double before = 1);
+               const Arithmetic& a, double extra = 0, double before = 1, std::int64_t runs = 1);
 // That of alpha: 1 / |alpha| where it is below 1.
 double before_alpha(double alpha);
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/base/architecture.h"
 #include "kernels/base/check.h"
 #include "kernels/simt/launch.h"
 
@@ -68,12 +69,8 @@ inline void check_architecture(const LaunchConfig& config) {
   check_launch(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), config,
                "the GPU's architecture is unknown");
   if (config.tensor_core) {
-    // Blackwell's add as Hopper's do (docs/numerics.md).
-    const bool same = *config.tensor_core == Accumulator::a100   ? major == 8 && minor == 0
-                      : *config.tensor_core == Accumulator::h100 ? major == 9 || major == 10
-                                                                 : false;
-    ROUNDOFF_CHECK(same, config.name, "accumulator ", name(*config.tensor_core),
-                   " is asked for, this GPU is sm_", major, minor,
+    ROUNDOFF_CHECK(adds_as(*config.tensor_core, 10 * major + minor), config.name, "accumulator ",
+                   name(*config.tensor_core), " is asked for, this GPU is sm_", major, minor,
                    " and adds otherwise; the devices cpu and sim model it");
   }
   if (config.needs == Architecture::any && config.cluster.count() == 1) return;
