@@ -154,6 +154,40 @@ std::vector<std::int64_t> written(const Tensor& t, DType rounded) {
   return places;
 }
 
+// What is wrong with one element of a product's result; empty where it is within its bound.
+std::string judge_element(const Problem& p, const Operands& operands, const std::string& name,
+                          const Tensor& t, std::int64_t at,
+                          std::optional<Accumulator> device_core) {
+  const Terms terms =
+      p.conv ? conv_terms(p, operands, name, at) : matmul_terms(p, operands, name, at);
+  const Format format = format_of(rounded_to(p, name, t.dtype()));
+  const auto k = static_cast<std::int64_t>(terms.left.size());
+  // A product of a row and a column, as any other; its filter positions are the runs of its sum.
+  JudgedArithmetic judged{.operands = p.dtype, .device_core = device_core};
+  Arithmetic arithmetic{.output = format};
+  if (p.dtype == DType::fp64) arithmetic.accumulator = kFp64;
+  if (on_device_core(judged)) {
+    arithmetic.tensor_core = *device_core == Accumulator::a100 ? kA100 : kH100;
+    arithmetic.tensor_core->operands = format_of(p.dtype);
+    arithmetic.or_plain = true;
+  }
+  const double least = arithmetic.tensor_core ? format_of(p.dtype).min_normal() : 0;
+  long double exact = 0, size = 0;
+  for (std::size_t i = 0; i < terms.left.size(); ++i) {
+    const long double a = terms.left[i], b = terms.right[i];
+    exact += a * b;
+    if (a != 0 && b != 0)
+      size += std::max<long double>(std::abs(a), least) * std::max<long double>(std::abs(b), least);
+  }
+  std::int64_t runs = 1;
+  if (p.conv) runs = name == "dw" ? p.conv->n * p.conv->p() : p.conv->r * p.conv->s;
+  const double magnitude = static_cast<double>(size);
+  const Bound bound = bound::products({static_cast<double>(exact)}, {&magnitude, 1}, k, arithmetic,
+                                      0, 1, std::min(runs, std::max<std::int64_t>(k, 1)));
+  if (judge(t.at(at), bound.reference[0], bound.tolerance[0], format)) return {};
+  return element(name, at, t.shape(), t.at(at), bound.reference[0], bound.tolerance[0]);
+}
+
 }  // namespace
 
 bool is_small(const Problem& p) {
@@ -161,7 +195,8 @@ bool is_small(const Problem& p) {
   return p.flops() <= kProducts && p.footprint() <= kBytes;
 }
 
-Verdict verify_all(const Problem& p, const Operands& operands, const NamedTensors& results) {
+Verdict verify_all(const Problem& p, const Operands& operands, const NamedTensors& results,
+                   std::optional<Accumulator> device_core) {
   const OpParameters parameters(op_signature(p.operation()), p.c.parameters);
   const bool backward = p.pass != BenchPass::forward;
   const bool loss = parameters.signature().loss;
@@ -170,6 +205,7 @@ Verdict verify_all(const Problem& p, const Operands& operands, const NamedTensor
     const Tensor t = on_host(tensor);
     if (!is_floating(t.dtype())) continue;
     JudgedArithmetic judged{.operands = p.dtype, .output = rounded_to(p, name, t.dtype())};
+    judged.device_core = device_core;
     judged.saved = loss ? (p.dtype == DType::fp64 ? DType::fp64 : DType::fp32) : p.dtype;
     const NamedBounds bounds = op_bounds(parameters, operands.inputs, operands.dy, judged,
                                          backward ? Pass::backward : Pass::forward);
@@ -191,28 +227,37 @@ Verdict verify_written(const Problem& p, const Operands& operands, const NamedTe
   std::size_t compared = 0;
   for (const auto& [name, tensor] : results) {
     const Tensor t = on_host(tensor);
-    const DType rounded = rounded_to(p, name, t.dtype());
-    const Format format = format_of(rounded);
-    const std::vector<std::int64_t> places = written(t, rounded);
+    const std::vector<std::int64_t> places = written(t, rounded_to(p, name, t.dtype()));
     if (places.empty()) return {false, concat(name, ": nothing was written")};
     // Not the same row or column of every tile.
     const std::size_t step = std::max<std::size_t>(1, places.size() / kElements);
     for (std::size_t i = 0; i < places.size(); i += step + (step > 1 ? i / step % 2 : 0)) {
-      const std::int64_t at = places[i];
-      const Terms terms =
-          p.conv ? conv_terms(p, operands, name, at) : matmul_terms(p, operands, name, at);
-      Arithmetic arithmetic{.output = format};
-      if (p.dtype == DType::fp64) arithmetic.accumulator = kFp64;
-      const Bound bound =
-          bound::matmul({.m = 1, .n = 1, .k = static_cast<std::int64_t>(terms.left.size())},
-                        terms.left, terms.right, {}, arithmetic);
-      if (!judge(t.at(at), bound.reference[0], bound.tolerance[0], format))
-        return {false,
-                element(name, at, t.shape(), t.at(at), bound.reference[0], bound.tolerance[0])};
+      if (std::string wrong = judge_element(p, operands, name, t, places[i], {}); !wrong.empty())
+        return {false, std::move(wrong)};
       ++compared;
     }
   }
   return {true, concat(compared, " of the elements written within bounds")};
+}
+
+Verdict verify_sampled(const Problem& p, const Operands& operands, const NamedTensors& results,
+                       std::optional<Accumulator> device_core) {
+  constexpr std::int64_t kElements = 96;
+  std::int64_t compared = 0, all = 0;
+  for (const auto& [name, tensor] : results) {
+    const Tensor t = on_host(tensor);
+    const std::int64_t n = t.numel();
+    all += n;
+    // Odd steps meet every row and column of a tile sooner or later.
+    const std::int64_t step = std::max<std::int64_t>(1, n / kElements) | 1;
+    for (std::int64_t at = 0; at < n; at = at + step < n || at == n - 1 ? at + step : n - 1) {
+      if (std::string wrong = judge_element(p, operands, name, t, at, device_core); !wrong.empty())
+        return {false, std::move(wrong)};
+      ++compared;
+    }
+  }
+  if (compared == 0) return {false, "no result was compared"};
+  return {true, concat(compared, " of ", all, " elements within bounds")};
 }
 
 }  // namespace roundoff::bench
