@@ -82,6 +82,8 @@ void add_train_options(CLI::App& command, TrainOptions& o) {
       "Weight gradients: fp32 (the accumulator's value), or 16bit (rounded first, as PyTorch)");
   command.add_option("--autocast", o.autocast, "Dtypes of single operations: op=dtype,...");
   add("--label-smoothing", o.label_smoothing, "Share of the target spread over all classes");
+  add("--graph", o.graph,
+      "Whether a device runs each step as one captured graph: on, off, or auto (on cuda)");
 }
 
 TrainConfig train_config(const TrainOptions& o) {
@@ -127,6 +129,13 @@ TrainConfig train_config(const TrainOptions& o) {
       throw UsageError(
           concat("[train] --autocast names '", choice.first, "', which is no operation"));
   c.label_smoothing = o.label_smoothing;
+  if (o.graph != "auto" && o.graph != "on" && o.graph != "off")
+    throw UsageError(concat("[train] --graph is '", o.graph, "'; auto, on or off expected"));
+  if (o.graph == "on" && c.device == Device::cpu)
+    throw UsageError("[train] --graph on goes with --device sim or cuda: cpu has no graphs");
+  c.graph = o.graph == "on"    ? TrainConfig::Graph::on
+            : o.graph == "off" ? TrainConfig::Graph::off
+                               : TrainConfig::Graph::by_device;
   validate(c);
   return c;
 }

@@ -42,6 +42,7 @@ struct TrainOptions {
   std::string weight_grad = "fp32";
   std::string autocast;
   double label_smoothing = 0;
+  std::string graph = "auto";
 };
 
 void add_train_options(CLI::App& command, TrainOptions& options);

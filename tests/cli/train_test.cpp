@@ -85,6 +85,21 @@ TEST_CASE("train runs on sim, and the same command gives the same bits") {
   CHECK(metrics[0] == metrics[1]);
 }
 
+TEST_CASE("a step that is a graph gives the bits of its kernels") {
+  const test::TemporaryFolder folder;
+  std::vector<std::string> metrics;
+  for (const char* graph : {"off", "on"}) {
+    const std::string out = folder.path(graph);
+    const Result r = run_program(train({"--device", "sim", "--graph", graph, "--steps", "4",
+                                        "--micro-batch", "8", "--out", out, "--quiet"}));
+    CAPTURE(r.err);
+    REQUIRE(r.status == 0);
+    metrics.push_back(test::read_text(out + "/metrics.jsonl"));
+    CHECK(lines(out + "/metrics.jsonl") == 4);
+  }
+  CHECK(metrics[0] == metrics[1]);
+}
+
 TEST_CASE("a run goes on bit for bit, with its own settings") {
   const test::TemporaryFolder folder;
   const std::string a = folder.path("a");
@@ -130,6 +145,8 @@ TEST_CASE("an existing run is refused, and a failing one with --overwrite loses 
 TEST_CASE("train refuses settings in one line") {
   check_usage(train({"--precision", "fp17"}), "fp17");
   check_usage({"train", "--data", "glyphs", "--model", "resnet"}, "resnet");
+  check_usage({"train", "--data", "glyphs", "--graph", "on"}, "cpu has no graphs");
+  check_usage({"train", "--data", "glyphs", "--graph", "never"}, "auto, on or off");
   check_usage(train({"--optimizer", "lion"}), "lion");
   check_usage(train({"--schedule", "linear"}), "linear");
   check_usage(train({"--accumulate", "0"}), "accumulate");
