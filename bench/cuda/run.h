@@ -1,4 +1,4 @@
-// Benchmarks of problems on a GPU, by the rules of docs/benchmarks.md: each implementation
+// Benchmarks of problems on a GPU, by the rules of docs/gpu_bench.md: each implementation
 // verified, captured as a graph, and replayed in turns with the others.
 #pragma once
 
