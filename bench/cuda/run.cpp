@@ -151,9 +151,9 @@ void run_problem(Report& report, const Problem& problem, const RunSettings& sett
     e.row.kernel = o.vendor->name_for(convolution);
     e.row.refusal = o.vendor->refusal_for(convolution);
     if (e.row.refusal.empty()) {
-      o.vendor->reset_log();
       e.implementation = std::make_unique<Implementation>(o.bench.runtime, problem, operands,
                                                           o.vendor.get(), rotated.sets);
+      o.vendor->reset_log();  // of what a gradient's forward pass asked for
       const NamedTensors results = e.implementation->run();
       e.row.refusal = o.vendor->log().declined_text();
       if (e.row.refusal.empty() && o.vendor->log().taken == 0) e.row.refusal = "was never asked";

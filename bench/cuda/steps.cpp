@@ -16,7 +16,7 @@ namespace {
 class GraphStep {
  public:
   GraphStep(const std::shared_ptr<simt::Runtime>& runtime, const StepProblem& problem,
-            ProductLibrary* library)
+            VendorLibrary* library)
       : context_(runtime) {
     context_.products = library;
     apply_precision(context_, problem.precision);
@@ -34,6 +34,7 @@ class GraphStep {
       checked_ = amp.text();
       holds_ = amp.holds;
     }
+    if (library != nullptr) library->reset_log();  // of what the check asked for in fp32
     graph_ = std::make_unique<StepGraph>(context_, *model_, *step_, LossSettings{});
     constexpr int kWindows = 3;  // one by one, captured, launched
     for (int i = 0; i < kWindows; ++i) {
@@ -78,8 +79,7 @@ void run_step(Report& report, const StepProblem& problem, const RunSettings& set
   if (settings.progress)
     settings.progress(concat("step ", problem.model, ' ', name(problem.precision)));
   std::vector<Entry> entries;
-  for (ProductLibrary* library :
-       {static_cast<ProductLibrary*>(nullptr), static_cast<ProductLibrary*>(vendor)}) {
+  for (VendorLibrary* library : {static_cast<VendorLibrary*>(nullptr), vendor}) {
     if (library == nullptr && !entries.empty()) break;
     Entry e;
     e.row.operation = e.row.pass = "step";
@@ -87,7 +87,6 @@ void run_step(Report& report, const StepProblem& problem, const RunSettings& set
     e.row.dtype = e.row.out_dtype = name(problem.precision);
     e.row.kernel = library == nullptr ? "all ours" : "vendor's products";
     if (library != nullptr) {
-      vendor->reset_log();
       for (const bool convolution : {false, true})
         if (vendor->refusal_for(convolution).empty())
           e.row.kernel += concat(convolution ? ", " : ": ", vendor->name_for(convolution));

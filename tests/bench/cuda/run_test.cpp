@@ -173,6 +173,7 @@ TEST_CASE("a whole step as one graph, with the vendor's products in place of our
   CHECK_FALSE(vendor.broken);
   CHECK(ours.verified.find("agree with fp32") != std::string::npos);
   CHECK(vendor.refusal.empty());
+  CHECK(vendor.sample.empty());  // the library took every product
   CHECK(ours.number("us", kMadeUp) == doctest::Approx(1e3));
   CHECK(ours.number("vs_vendor", kMadeUp) == doctest::Approx(2));
   CHECK(ours.number("kernels", Provenance::counted) > 5);
