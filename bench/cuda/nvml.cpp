@@ -70,19 +70,17 @@ Nvml::~Nvml() {
   if (started_) (void)f_.shutdown();
 }
 
-std::optional<double> Nvml::scaled(int status, unsigned value, double factor) const {
-  if (status != 0) return std::nullopt;
+template <class F, class... A>
+std::optional<double> Nvml::ask(F function, double factor, A... arguments) const {
+  if (!usable()) return std::nullopt;
+  unsigned value = 0;
+  if (function(device_, arguments..., &value) != 0) return std::nullopt;
   return value * factor;
 }
 
 GpuReading Nvml::read() const {
   GpuReading r;
   if (!usable()) return r;
-  const auto ask = [&](auto function, double factor, auto... arguments) {
-    unsigned value = 0;
-    const int status = function(device_, arguments..., &value);
-    return scaled(status, value, factor);
-  };
   r.sm_mhz = ask(f_.clock, 1, kSm);
   r.memory_mhz = ask(f_.clock, 1, kMemory);
   r.watts = ask(f_.power, 1e-3);
@@ -93,20 +91,11 @@ GpuReading Nvml::read() const {
   return r;
 }
 
-std::optional<double> Nvml::max_sm_mhz() const {
-  unsigned value = 0;
-  return usable() ? scaled(f_.max_clock(device_, kSm, &value), value) : std::nullopt;
-}
+std::optional<double> Nvml::max_sm_mhz() const { return ask(f_.max_clock, 1, kSm); }
 
-std::optional<double> Nvml::max_memory_mhz() const {
-  unsigned value = 0;
-  return usable() ? scaled(f_.max_clock(device_, kMemory, &value), value) : std::nullopt;
-}
+std::optional<double> Nvml::max_memory_mhz() const { return ask(f_.max_clock, 1, kMemory); }
 
-std::optional<double> Nvml::power_limit() const {
-  unsigned value = 0;
-  return usable() ? scaled(f_.power_limit(device_, &value), value, 1e-3) : std::nullopt;
-}
+std::optional<double> Nvml::power_limit() const { return ask(f_.power_limit, 1e-3); }
 
 std::string Nvml::driver() const {
   char text[96] = {};

@@ -58,7 +58,9 @@ class Nvml {
     int (*throttle_reasons)(Device, unsigned long long*);
     int (*driver_version)(char*, unsigned);
   };
-  std::optional<double> scaled(int status, unsigned value, double factor = 1) const;
+  // What a function says, times a factor; absent where it says an error.
+  template <class F, class... A>
+  std::optional<double> ask(F function, double factor, A... arguments) const;
 
   SharedLibrary library_;
   Functions f_{};

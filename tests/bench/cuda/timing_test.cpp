@@ -168,6 +168,8 @@ TEST_CASE("clocks, power and what holds the clock back") {
   CHECK_FALSE(r.celsius);  // the driver does not tell
   CHECK(throttle_text(r.throttled) == "software power cap");
   CHECK(nvml.max_sm_mhz() == 1980);
+  CHECK(nvml.max_memory_mhz() == 3201);
+  CHECK(*nvml.power_limit() == doctest::Approx(700));
   CHECK(nvml.driver() == "580.0");
 
   const Nvml other(folders, "0000:02:00.0", {"libfake_nvml.so"});
