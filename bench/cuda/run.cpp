@@ -13,8 +13,6 @@ namespace roundoff::bench {
 
 namespace {
 
-constexpr auto kStated = Provenance::cited;
-
 // What is opened once for all problems.
 struct Opened {
   Opened(const Bench& b, const RunSettings& settings)
