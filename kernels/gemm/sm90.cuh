@@ -334,7 +334,6 @@ ROUNDOFF_DEVICE_NAMESPACE {
     if (group == S::kGroups) {
       if constexpr (S::kMovesRegisters) registers_decrease<40>();
       if (threadIdx.x == S::kGroups * 128) copy_units<S>(g, ring, rank, load);
-      __syncwarp();
     } else {
       if constexpr (S::kMovesRegisters) registers_increase<232>();
       const Sm90Staging staging{ring.stages + S::kStages * S::kStageBytes + group * S::kStaging,
@@ -342,7 +341,10 @@ ROUNDOFF_DEVICE_NAMESPACE {
       multiply_units<S, T, kMajorA, kMajorB>(g, ring, map_y, out, rank, group, staging);
     }
     // Others still copy to this block, and arrive here.
-    if constexpr (S::kCluster > 1) cluster_sync();
+    if constexpr (S::kCluster > 1) {
+      __syncwarp();
+      cluster_sync();
+    }
   }
 
   template <class S, class T, Major kMajorA, Major kMajorB>
