@@ -166,7 +166,8 @@ TEST_CASE("random code is counted, never followed out of its section") {
   std::uint64_t state = 1;
   for (int i = 0; i < 4096; ++i) {
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-    testing::put(code, (state >> 20 & ~0xFFFULL) | (i % 3 == 0 ? 0x947 : 0x945 - i % 5));
+    testing::put(code, (state >> 20 & ~0xFFFULL) |
+                           (i % 3 == 0 ? 0x947U : 0x945U - static_cast<unsigned>(i % 5)));
     testing::put(code, state ^ state << 21);
   }
   for (const int architecture : {80, 90, 0}) {
