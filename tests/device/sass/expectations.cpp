@@ -69,6 +69,7 @@ constexpr Expectation kExpectations[] = {
     {.kernel = "max_gradient_of_pixels", .registers = 64, .needs = wide_loads | wide_stores},
     {.kernel = "mean_of_windows", .registers = 64, .needs = wide_loads | wide_stores},
     {.kernel = "mean_gradient_of_pixels", .registers = 64, .needs = wide_loads | wide_stores},
+    {.kernel = "update_window_kernel", .registers = 64, .needs = wide_loads | wide_stores},
     {.kernel = "inspect_window_kernel", .registers = 64, .needs = wide_loads},
     {.kernel = "inspect_gradients_kernel", .registers = 64, .needs = wide_loads},
     {.kernel = "all_finite_kernel", .registers = 64, .needs = wide_loads},
@@ -113,9 +114,11 @@ std::vector<std::string> failures(const Expectation& expected, const KernelCode&
        std::to_string(code.registers) + " registers, at most " +
            std::to_string(expected.registers) + " expected");
   if (has(needs, wide_loads))
-    need(missing, all.of(Sass::ldg).of_128() > 0, "no global load of 128 bits");
+    need(missing, all.of(Sass::ldg).of_128() + all.of(Sass::ld).of_128() > 0,
+         "no global load of 128 bits");
   if (has(needs, wide_stores))
-    need(missing, all.of(Sass::stg).of_128() > 0, "no global store of 128 bits");
+    need(missing, all.of(Sass::stg).of_128() + all.of(Sass::st).of_128() > 0,
+         "no global store of 128 bits");
   if (has(needs, tensor_copies)) need(missing, all.of(Sass::utmaldg).total > 0, "no UTMALDG");
   if (has(needs, tensor_stores)) need(missing, all.of(Sass::utmastg).total > 0, "no UTMASTG");
   const auto in_loop = [&](Sass kind) {

@@ -14,7 +14,7 @@ namespace roundoff::testing {
 // touches no local memory, and a block of its launch bounds (else of 1024 threads) fits.
 enum class Needs : unsigned {
   nothing = 0,
-  wide_loads = 1,         // global loads of 128 bits
+  wide_loads = 1,         // loads of 128 bits, of global memory or by generic addresses
   wide_stores = 2,        // and stores
   mma = 4,                // its main loop multiplies by mma.sync
   wgmma = 8,              // by wgmma
