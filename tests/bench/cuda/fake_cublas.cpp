@@ -1,5 +1,7 @@
 // A stand-in for libcublasLt: the functions that bench/cuda calls, strict about what it is told.
-// Compiled with FAKE_WRONG it gets every product wrong, by the sign of its last element.
+// Compiled with FAKE_WRONG it gets every product wrong, by the sign of its last element; with
+// FAKE_WRONG_WHOLE only where that element is a whole number.
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <vector>
@@ -175,6 +177,9 @@ FAKE_API int cublasLtMatmul(void* handle, void* d, const void* alpha, const void
           if ((m.epilogue & 2) != 0 && sum < 0) sum = 0;
 #if defined(FAKE_WRONG)
           if (i + 1 == rows && j + 1 == columns) sum = -sum;
+#endif
+#if defined(FAKE_WRONG_WHOLE)
+          if (i + 1 == rows && j + 1 == columns && sum == std::trunc(sum)) sum += 1;
 #endif
           fake::store(out, kd, at, sum);
         }

@@ -122,6 +122,16 @@ TEST_CASE("a vendor's result outside its bound is no baseline") {
   CHECK(report.rows[0].find("vs_vendor", kMadeUp) == nullptr);
 }
 
+TEST_CASE("ours is not timed where whole numbers give other bits than the vendor's") {
+  Setup s = setup(1e-3, {"libfake_cublas_whole.so"});
+  const Report report = run_on(s.bench, problems("matmul", "24x16x32"), beside_vendor());
+  REQUIRE(report.rows.size() == 2);
+  CHECK_FALSE(report.rows[1].broken);  // random operands do not show it
+  CHECK(report.rows[0].broken);
+  CHECK(report.rows[0].verified.find("other bits than cuBLASLt") != std::string::npos);
+  CHECK(report.rows[0].find("us", kMadeUp) == nullptr);
+}
+
 TEST_CASE("what the vendor does not take says so") {
   Setup s = setup(1e-3);
   const Report report = run_on(s.bench, problems("matmul", "24x13x32"), beside_vendor());
