@@ -3,8 +3,9 @@
 //   dx [N H W, C]   = gradients around pixels [N H W, R S K] * w [R S K, C]
 //   dw [K, R S C]   = dy [K, N P Q]                         * patches of x [N P Q, R S C]
 //   db [K]          = column sums of dy
-// each group of channels by itself, in the tiles of kernels/gemm/tile.cuh; where every channel is a
-// group, in loops over pixels and taps (depthwise.cuh).
+// each group of channels by itself: on tensor cores (sm80.cuh), else in the tiles of
+// kernels/gemm/tile.cuh; where every channel is a group, in loops over pixels and taps
+// (depthwise.cuh). A stride cuts the input's gradient into phases (window.h), a product each.
 //
 // Layout: NHWC and KRSC; taps outside the image are zeros of the sum. Numerics:
 // kernels/gemm/gemm.cu; the order of each sum is in conv2d.h.
@@ -13,6 +14,8 @@
 #include "kernels/conv2d/arguments.h"
 #include "kernels/conv2d/depthwise.cuh"
 #include "kernels/conv2d/depthwise.h"
+#include "kernels/conv2d/sm80.h"
+#include "kernels/conv2d/sm90.h"
 #include "kernels/conv2d/source.cuh"
 #include "kernels/gemm/column_sums.h"
 #include "kernels/gemm/gemm.h"
@@ -23,6 +26,12 @@ namespace roundoff {
 namespace {
 
 constexpr const char* kName = "conv2d";
+
+void align_source(MatrixSource& s) {
+  const auto lanes = [&](int n) { return lanes_aligned(s.data, s.dtype, n, s.pitch, s.stride); };
+  s.aligned = lanes(4);
+  s.chunked = lanes(static_cast<int>(16 / size_of(s.dtype)));
+}
 
 // What the three products share.
 struct Cut {
@@ -37,47 +46,64 @@ struct Cut {
         c_group(z.c / p.groups),
         columns(z.r * z.s * c_group) {}
 
-  ConvAxis axis(std::size_t i) const {
-    const std::int64_t image = i == 0 ? z.h : z.w, output = i == 0 ? z.p : z.q;
-    // Positions outside the image are formed too.
-    device_extent(kName, "a padded image", image + 2 * params.padding[i]);
-    ConvAxis a;
-    a.image = static_cast<int>(image);
-    a.output = static_cast<int>(output);
+  // Along one axis (0: vertical) of x.
+  WindowAxis window(std::size_t i) const {
     // A longer step than the padded image is never taken.
-    const auto step = [&](std::int64_t s) {
-      return static_cast<int>(std::min(s, image + 2 * params.padding[i] + 1));
-    };
+    const auto step = [&](std::int64_t s) { return static_cast<int>(std::min(s, padded(i) + 1)); };
+    WindowAxis a;
+    a.image = static_cast<int>(i == 0 ? z.h : z.w);
+    a.start = -static_cast<int>(params.padding[i]);
     a.stride = step(params.stride[i]);
-    a.padding = static_cast<int>(params.padding[i]);
-    a.dilation = step(params.dilation[i]);
-    a.by_stride = FastDivide(a.stride);
+    a.step = step(params.dilation[i]);
+    a.taps = static_cast<int>(i == 0 ? z.r : z.s);
     return a;
   }
+  // Positions outside the image are formed too.
+  std::int64_t padded(std::size_t i) const {
+    const std::int64_t extent = (i == 0 ? z.h : z.w) + 2 * params.padding[i];
+    device_extent(kName, "a padded image", extent);
+    return extent;
+  }
+  // Phases of the input's gradient along an axis, and one of them.
+  std::int64_t phases(std::size_t i) const {
+    return std::min(params.stride[i], i == 0 ? z.h : z.w);
+  }
+  GradientPhase phase(std::size_t i, std::int64_t first) const {
+    return i == 0 ? gradient_phase(first, z.h, z.p, z.r, params.stride[0], params.padding[0],
+                                   params.dilation[0])
+                  : gradient_phase(first, z.w, z.q, z.s, params.stride[1], params.padding[1],
+                                   params.dilation[1]);
+  }
 
-  // Rows of taps for the pixels of images of height x width; values lie in images of `channels`
-  // channels, of which a group has `group`.
-  template <class Source>
-  Source pixels(const ConstView& v, std::int64_t height, std::int64_t width, std::int64_t channels,
-                std::int64_t group, bool sum_over_taps) const {
-    Source s;
+  // Windows of height x width pixels a sample over images `v` of `channels` channels, of which a
+  // group has `group`.
+  WindowSource windows(const ConstView& v, const WindowAxis& down, const WindowAxis& across,
+                       std::int64_t height, std::int64_t width, std::int64_t channels,
+                       std::int64_t group, bool sum_over_taps) const {
+    WindowSource s;
     s.data = v.data;
     s.dtype = v.dtype;
     s.tf32 = params.tf32;
     s.depth_contiguous = sum_over_taps;
     s.runs = group % 4 == 0;
     s.aligned = s.runs && lanes_aligned(v.data, v.dtype, 4, channels, group);
+    const int chunk = static_cast<int>(16 / size_of(v.dtype));
+    s.chunked = group % chunk == 0 && lanes_aligned(v.data, v.dtype, chunk, channels, group) &&
+                std::max(padded(0), padded(1)) < (std::int64_t{1} << 30);
     s.pixels = device_extent(kName, "the number of pixels", z.n * height * width);
-    s.taps = device_extent(kName, "a filter's size", z.r * z.s * group);
-    s.by_width = FastDivide(width);
-    s.by_height = FastDivide(height);
-    s.order.by_channels = FastDivide(std::max<std::int64_t>(group, 1));
-    s.order.by_s = FastDivide(z.s);
-    s.down = axis(0);
-    s.across = axis(1);
+    s.taps = device_extent(kName, "a filter's size", std::int64_t{down.taps} * across.taps * group);
+    s.by_width = FastDivide(std::max<std::int64_t>(width, 1));
+    s.by_height = FastDivide(std::max<std::int64_t>(height, 1));
+    s.by_channels = FastDivide(std::max<std::int64_t>(group, 1));
+    s.by_across = FastDivide(std::max(across.taps, 1));
+    s.down = down;
+    s.across = across;
     s.pixel_stride = channels;
     s.stride = group;
     return s;
+  }
+  WindowSource patches(const ConstView& x, bool sum_over_taps) const {
+    return windows(x, window(0), window(1), z.p, z.q, z.c, c_group, sum_over_taps);
   }
 
   // Problem and output of results [m, n] a group, of sums over depth.
@@ -95,15 +121,26 @@ struct Cut {
              b.dtype == DType::fp64;
     if (!p.wide)
       p.arithmetic = arithmetic(kName, params.accumulator, a.dtype, b.dtype, params.tf32);
+    if (!p.wide && params.accumulator != Accumulator::fp16)
+      p.operand = mma_operand(p.arithmetic, a.dtype, b.dtype, params.tf32);
+    const std::string why = conv2d_refuses(params, p.wide ? DType::fp64 : a.dtype, b.dtype);
+    ROUNDOFF_CHECK(why.empty(), kName, "the kernel ", name(p.kernel), " does not take this: ", why);
     return p;
   }
   // Whether loops over pixels and taps serve.
   bool depthwise(const ProductProblem& p) const {
-    return is_depthwise(z, params) && !p.arithmetic.modelled;
+    return is_depthwise(z, params) && !p.arithmetic.modelled &&
+           params.kernel == ProductKernel::automatic;
   }
   DepthwiseFilters filters(const ConstView& w) const {
-    return {w.data, w.dtype, params.tf32, device_extent(kName, "channels", z.c),
-            device_extent(kName, "a filter's size", z.r * z.s)};
+    DepthwiseFilters f;
+    f.data = w.data;
+    f.dtype = w.dtype;
+    f.tf32 = params.tf32;
+    f.channels = device_extent(kName, "channels", z.c);
+    f.width = static_cast<unsigned>(z.s);
+    f.size = device_extent(kName, "a filter's size", z.r * z.s);
+    return f;
   }
   static ProductOutput output(const Out& y, std::int64_t pitch, std::int64_t stride) {
     ProductOutput out;
@@ -112,10 +149,34 @@ struct Cut {
     out.accumulate = y.write == Write::accumulate;
     out.pitch = pitch;
     out.stride = stride;
-    out.aligned = lanes_aligned(out.y, out.dtype, 4, pitch, stride);
+    align_runs(out);
     return out;
   }
 };
+
+// By the kernel for sm_90a where that is named: `images` and `other` are what A and B show.
+template <class T>
+bool launch_named_sm90(T target, ConvPass pass, const ProductProblem& p, const Cut& cut,
+                       const ConstView& images, const ConstView& other, const ProductOutput& out,
+                       Scratch& scratch) {
+  if (p.kernel != ProductKernel::sm90) return false;
+  const std::string why = conv2d_sm90_refuses(pass, p, cut.z, cut.params, images, other);
+  ROUNDOFF_CHECK(why.empty(), kName, "the kernel sm90 does not take this: ", why);
+  launch_conv2d_sm90(target, pass, p, cut.z, cut.params, images, other, out, scratch);
+  return true;
+}
+
+// On tensor cores where they take the operands and no other kernel is named.
+template <class T, class A, class B>
+void launch_convolution(T target, const ProductProblem& p, const A& a, const B& b,
+                        const ProductOutput& out, Scratch& scratch) {
+  if (p.kernel != ProductKernel::tiles) {
+    if (p.operand == MmaOperand::fp16) return launch_conv2d_half(target, p, a, b, out, scratch);
+    if (p.operand == MmaOperand::bf16) return launch_conv2d_bfloat16(target, p, a, b, out, scratch);
+    if (p.operand == MmaOperand::tf32) return launch_conv2d_tf32(target, p, a, b, out, scratch);
+  }
+  launch_product<false>(target, p, a, b, out, scratch);
+}
 
 }  // namespace
 
@@ -137,7 +198,8 @@ void conv2d_forward(T target, const Conv2dParams& params, const ConstView& x, co
                  .beta = bias.present ? 1.0 : 0.0,
                  .accumulator = params.accumulator,
                  .tf32 = params.tf32,
-                 .activation = params.activation},
+                 .activation = params.activation,
+                 .kernel = params.kernel},
                 x, w, bias, y, scratch);
   }
   const Cut cut(z, params);
@@ -151,7 +213,7 @@ void conv2d_forward(T target, const Conv2dParams& params, const ConstView& x, co
   filters.depth = problem.size.depth;
   filters.pitch = cut.columns;
   filters.stride = cut.k_group * cut.columns;
-  filters.aligned = lanes_aligned(w.data, w.dtype, 4, filters.pitch, filters.stride);
+  align_source(filters);
   ProductOutput out = Cut::output(y, z.k, cut.k_group);
   if (bias.present) {
     out.c = bias.data;
@@ -161,10 +223,16 @@ void conv2d_forward(T target, const Conv2dParams& params, const ConstView& x, co
     out.beta = 1;
   }
   out.activation = params.activation;
-  const auto patches = cut.pixels<PatchSource>(x, z.p, z.q, z.c, cut.c_group, true);
-  if (cut.depthwise(problem))
-    return launch_depthwise(target, problem, patches, cut.filters(w), out);
-  launch_product<false>(target, problem, patches, filters, out, scratch);
+  align_runs(out);
+  const WindowSource patches = cut.patches(x, true);
+  if (cut.depthwise(problem)) {
+    DepthwiseFilters kernels = cut.filters(w);
+    kernels.down.count = static_cast<unsigned>(z.r);
+    kernels.across.count = static_cast<unsigned>(z.s);
+    return launch_depthwise(target, problem, patches, kernels, out);
+  }
+  if (launch_named_sm90(target, ConvPass::forward, problem, cut, x, w, out, scratch)) return;
+  launch_convolution(target, problem, patches, filters, out, scratch);
 }
 
 template <DeviceTarget T>
@@ -179,26 +247,60 @@ void conv2d_grad_input(T target, const Conv2dParams& params, const ConstView& dy
                  .n = z.c,
                  .k = z.k,
                  .accumulator = params.accumulator,
-                 .tf32 = params.tf32},
+                 .tf32 = params.tf32,
+                 .kernel = params.kernel},
                 dy, w, ConstView::absent(), dx, scratch);
   }
   const Cut cut(z, params);
-  const ProductProblem problem =
-      cut.problem(z.n * z.h * z.w, cut.c_group, z.r * z.s * cut.k_group, dy, w, false);
   FilterSource filters;
   filters.data = w.data;
   filters.dtype = w.dtype;
   filters.tf32 = params.tf32;
-  filters.rows = problem.size.n;
-  filters.depth = problem.size.depth;
-  filters.taps = device_extent(kName, "a filter's size", z.r * z.s);
+  filters.rows = device_extent(kName, "the number of channels", cut.c_group);
   filters.by_filters = FastDivide(std::max<std::int64_t>(cut.k_group, 1));
+  filters.width = static_cast<unsigned>(z.s);
+  filters.size = device_extent(kName, "a filter's size", z.r * z.s);
   filters.stride = cut.k_group * cut.columns;
   filters.aligned = lanes_aligned(w.data, w.dtype, 4, cut.c_group, filters.stride);
-  const auto around = cut.pixels<GradientSource>(dy, z.h, z.w, z.k, cut.k_group, true);
-  const ProductOutput out = Cut::output(dx, z.c, cut.c_group);
-  if (cut.depthwise(problem)) return launch_depthwise(target, problem, around, cut.filters(w), out);
-  launch_product<false>(target, problem, around, filters, out, scratch);
+  const int chunk = static_cast<int>(16 / size_of(w.dtype));
+  filters.chunked = lanes_aligned(w.data, w.dtype, chunk, cut.c_group, filters.stride);
+  for (std::int64_t i = 0; i < cut.phases(0); ++i) {
+    const GradientPhase down = cut.phase(0, i);
+    for (std::int64_t j = 0; j < cut.phases(1); ++j) {
+      const GradientPhase across = cut.phase(1, j);
+      const std::int64_t taps = std::int64_t{down.taps.count} * across.taps.count;
+      const ProductProblem problem = cut.problem(z.n * down.pixels * across.pixels, cut.c_group,
+                                                 taps * cut.k_group, dy, w, false);
+      const WindowSource around = cut.windows(dy, down.window, across.window, down.pixels,
+                                              across.pixels, z.k, cut.k_group, true);
+      ProductOutput out = Cut::output(dx, z.c, cut.c_group);
+      if (cut.phases(0) != 1 || cut.phases(1) != 1) {
+        out.y = static_cast<std::byte*>(out.y) +
+                (i * z.w + j) * z.c * static_cast<std::int64_t>(size_of(out.dtype));
+        out.rows.used = true;
+        out.rows.by_columns = FastDivide(across.pixels);
+        out.rows.by_lines = FastDivide(down.pixels);
+        out.rows.column = params.stride[1] * z.c;
+        out.rows.line = params.stride[0] * z.w * z.c;
+        out.rows.image = z.h * z.w * z.c;
+        align_runs(out);
+      }
+      if (cut.depthwise(problem)) {
+        DepthwiseFilters kernels = cut.filters(w);
+        kernels.down = down.taps;
+        kernels.across = across.taps;
+        launch_depthwise(target, problem, around, kernels, out);
+        continue;
+      }
+      filters.depth = problem.size.depth;
+      filters.by_across = FastDivide(std::max(1U, across.taps.count));
+      filters.down = down.taps;
+      filters.across = across.taps;
+      if (launch_named_sm90(target, ConvPass::grad_input, problem, cut, dy, w, out, scratch))
+        continue;
+      launch_convolution(target, problem, around, filters, out, scratch);
+    }
+  }
 }
 
 template <DeviceTarget T>
@@ -214,7 +316,8 @@ void conv2d_grad_weight(T target, const Conv2dParams& params, const ConstView& x
                  .k = z.n * z.p * z.q,
                  .trans_a = true,
                  .accumulator = params.accumulator,
-                 .tf32 = params.tf32},
+                 .tf32 = params.tf32,
+                 .kernel = params.kernel},
                 dy, x, ConstView::absent(), dw, scratch);
   }
   const Cut cut(z, params);
@@ -229,13 +332,14 @@ void conv2d_grad_weight(T target, const Conv2dParams& params, const ConstView& x
   gradients.depth = problem.size.depth;
   gradients.pitch = z.k;
   gradients.stride = cut.k_group;
-  gradients.aligned = lanes_aligned(dy.data, dy.dtype, 4, gradients.pitch, gradients.stride);
-  const auto patches = cut.pixels<PatchSource>(x, z.p, z.q, z.c, cut.c_group, false);
+  align_source(gradients);
+  const WindowSource patches = cut.patches(x, false);
   const ProductOutput out = Cut::output(dw, cut.columns, cut.k_group * cut.columns);
   if (cut.depthwise(problem))
     return launch_depthwise_filters(target, problem, patches, gradients,
                                     device_extent(kName, "channels", z.c), out, scratch);
-  launch_product<false>(target, problem, gradients, patches, out, scratch);
+  if (launch_named_sm90(target, ConvPass::grad_weight, problem, cut, x, dy, out, scratch)) return;
+  launch_convolution(target, problem, gradients, patches, out, scratch);
 }
 
 template <DeviceTarget T>

@@ -80,10 +80,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
           const unsigned row = top + i / kAcross, column = first_column + i % kAcross * 4;
           float v[4] = {};
           if (row < m && column < n) {
-            if (held)
-              load_run(out.y, DType::fp32,
-                       result * out.stride + static_cast<std::int64_t>(row) * out.pitch + column,
-                       v);
+            if (held) load_run(out.y, DType::fp32, place_of(out, result, row, column), v);
             if (out.addition != Addition::none) {
               float c[4];
               const std::int64_t line = out.addition == Addition::matrix

@@ -12,8 +12,16 @@ namespace roundoff {
 
 enum class Addition : unsigned char { none, bias, matrix };
 
-// Element (result, row, column) of y is y[result * stride + row * pitch + column]; of c likewise,
-// a bias having no rows.
+// Rows that do not follow each other in memory: pixels of images, every few of a line and every few
+// lines. Row (n * lines + i) * columns + j stands at n * image + i * line + j * column.
+struct RowMap {
+  bool used = false;
+  FastDivide by_columns, by_lines;
+  std::int64_t column = 0, line = 0, image = 0;
+};
+
+// Element (result, row, column) of y is y[result * stride + row * pitch + column], or the row is
+// where `rows` says; of c likewise, a bias having no rows.
 struct ProductOutput {
   void* y = nullptr;
   DType dtype = DType::fp32;
@@ -21,6 +29,7 @@ struct ProductOutput {
   bool aligned = false;   // runs of 4 elements (fp64: 2)
   bool aligned8 = false;  // runs of 8
   std::int64_t pitch = 0, stride = 0;
+  RowMap rows;
   const void* c = nullptr;
   DType c_dtype = DType::fp32;
   Addition addition = Addition::none;
@@ -36,6 +45,17 @@ struct ProductOutput {
 ROUNDOFF_DEVICE_NAMESPACE {
   template <class C>
   inline constexpr DType kDTypeOf = sizeof(C) == 8 ? DType::fp64 : DType::fp32;
+
+  ROUNDOFF_DEVICE std::int64_t place_of(const ProductOutput& out, unsigned result, unsigned row,
+                                        unsigned column) {
+    if (!out.rows.used)
+      return result * out.stride + static_cast<std::int64_t>(row) * out.pitch + column;
+    const unsigned line = divide(row, out.rows.by_columns);
+    const unsigned n = divide(line, out.rows.by_lines);
+    return result * out.stride + n * out.rows.image +
+           (line - n * out.rows.by_lines.divisor) * out.rows.line +
+           (row - line * out.rows.by_columns.divisor) * out.rows.column + column;
+  }
 
   // Whether the sum begins with what y holds.
   template <class C>
@@ -59,9 +79,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     if (out.late) return C(0);
     const bool held = begins_with_held<C>(out);
     C sum(0);
-    if (held)
-      sum = static_cast<const C*>(
-          out.y)[result * out.stride + static_cast<std::int64_t>(row) * out.pitch + column];
+    if (held) sum = static_cast<const C*>(out.y)[place_of(out, result, row, column)];
     if (out.addition != Addition::none) {
       const C addend = scaled_addend<C>(out, result, row, column);
       sum = held ? sum + addend : addend;
@@ -113,8 +131,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
   ROUNDOFF_DEVICE void write_element(const ProductOutput& out, unsigned result, unsigned row,
                                      unsigned column, C sum) {
     const C v = end_sum(out, result, row, column, sum);
-    const std::int64_t i =
-        result * out.stride + static_cast<std::int64_t>(row) * out.pitch + column;
+    const std::int64_t i = place_of(out, result, row, column);
     const bool add = out.accumulate && !begins_with_held<C>(out);
     switch (out.dtype) {
       case DType::fp16:
@@ -139,8 +156,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
   template <class C>
   ROUNDOFF_DEVICE void write_run(const ProductOutput& out, unsigned result, unsigned row,
                                  unsigned column, const C(&v)[kLanes<C>]) {
-    const std::int64_t i =
-        result * out.stride + static_cast<std::int64_t>(row) * out.pitch + column;
+    const std::int64_t i = place_of(out, result, row, column);
     switch (out.dtype) {
       case DType::fp16:
         return store_pack(static_cast<Half*>(out.y) + i, v);
@@ -194,8 +210,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
       ROUNDOFF_UNROLL
       for (int j = 0; j < kCount; ++j) v[j] = activate(out.activation, v[j]);
     }
-    const std::int64_t i =
-        result * out.stride + static_cast<std::int64_t>(row) * out.pitch + column;
+    const std::int64_t i = place_of(out, result, row, column);
     if (out.dtype == DType::fp16) return store_pack(static_cast<Half*>(out.y) + i, v);
     if (out.dtype == DType::bf16) return store_pack(static_cast<BFloat16*>(out.y) + i, v);
     const bool add = out.accumulate && !begins_with_held<float>(out);
