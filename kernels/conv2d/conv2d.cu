@@ -19,7 +19,9 @@
 #include "kernels/conv2d/source.cuh"
 #include "kernels/gemm/column_sums.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/gemm/naive.cuh"
 #include "kernels/gemm/product.cuh"
+#include "kernels/simt/architecture.h"
 
 namespace roundoff {
 
@@ -123,8 +125,6 @@ struct Cut {
       p.arithmetic = arithmetic(kName, params.accumulator, a.dtype, b.dtype, params.tf32);
     if (!p.wide && params.accumulator != Accumulator::fp16)
       p.operand = mma_operand(p.arithmetic, a.dtype, b.dtype, params.tf32);
-    const std::string why = conv2d_refuses(params, p.wide ? DType::fp64 : a.dtype, b.dtype);
-    ROUNDOFF_CHECK(why.empty(), kName, "the kernel ", name(p.kernel), " does not take this: ", why);
     return p;
   }
   // Whether loops over pixels and taps serve.
@@ -154,28 +154,53 @@ struct Cut {
   }
 };
 
-// By the kernel for sm_90a where that is named: `images` and `other` are what A and B show.
-template <class T>
-bool launch_named_sm90(T target, ConvPass pass, const ProductProblem& p, const Cut& cut,
-                       const ConstView& images, const ConstView& other, const ProductOutput& out,
-                       Scratch& scratch) {
-  if (p.kernel != ProductKernel::sm90) return false;
-  const std::string why = conv2d_sm90_refuses(pass, p, cut.z, cut.params, images, other);
-  ROUNDOFF_CHECK(why.empty(), kName, "the kernel sm90 does not take this: ", why);
-  launch_conv2d_sm90(target, pass, p, cut.z, cut.params, images, other, out, scratch);
-  return true;
+// Why the kernel for sm_90a does not take a pass; empty where it does. `images` and `other` are
+// what is multiplied. Where a model's bits are asked for, or the kernel is chosen by sizes, its
+// blocks of products must be those of the other kernels.
+std::string refusal_of_sm90(ConvPass pass, const ProductProblem& p, const Cut& cut,
+                            const ConstView& images, const ConstView& other) {
+  const std::int64_t block = p.operand == MmaOperand::tf32 ? 8 : 16;
+  if ((p.arithmetic.modelled || p.kernel == ProductKernel::automatic) &&
+      pass != ConvPass::grad_weight &&
+      (pass == ConvPass::forward ? cut.c_group : cut.k_group) % block != 0)
+    return concat("tensor cores add blocks of ", block,
+                  " products, which its channels, padded to whole ones, would shift");
+  return conv2d_sm90_refuses(pass, p, cut.z, cut.params, images, other);
 }
 
-// On tensor cores where they take the operands and no other kernel is named.
+// The product of A and B by the kernel that is named, or else the fastest.
 template <class T, class A, class B>
-void launch_convolution(T target, const ProductProblem& p, const A& a, const B& b,
+void launch_convolution(T target, ConvPass pass, const ProductProblem& p, const Cut& cut,
+                        const ConstView& images, const ConstView& other, const A& a, const B& b,
                         const ProductOutput& out, Scratch& scratch) {
-  if (p.kernel != ProductKernel::tiles) {
-    if (p.operand == MmaOperand::fp16) return launch_conv2d_half(target, p, a, b, out, scratch);
-    if (p.operand == MmaOperand::bf16) return launch_conv2d_bfloat16(target, p, a, b, out, scratch);
-    if (p.operand == MmaOperand::tf32) return launch_conv2d_tf32(target, p, a, b, out, scratch);
+  const ProductTraits traits{.architecture = architecture(target),
+                             .a = a.dtype,
+                             .b = b.dtype,
+                             .chunked = a.chunked && b.chunked,
+                             .sm90 = refusal_of_sm90(pass, p, cut, images, other)};
+  const std::string why = conv2d_refusal(p.kernel, p, traits);
+  ROUNDOFF_CHECK(why.empty(), kName, "kernel ", name(p.kernel),
+                 " does not take this product: ", why);
+  switch (p.kernel == ProductKernel::automatic ? select_kernel(p, traits) : p.kernel) {
+    case ProductKernel::wgmma:
+    case ProductKernel::sm90:
+    case ProductKernel::ping_pong:
+      return launch_conv2d_sm90(target, pass, p, cut.z, cut.params, images, other, out, scratch);
+    case ProductKernel::sm80:
+      if (p.operand == MmaOperand::fp16) return launch_conv2d_half(target, p, a, b, out, scratch);
+      if (p.operand == MmaOperand::bf16)
+        return launch_conv2d_bfloat16(target, p, a, b, out, scratch);
+      return launch_conv2d_tf32(target, p, a, b, out, scratch);
+    case ProductKernel::mma:
+      if (p.operand == MmaOperand::fp16) return launch_mma<Half>(target, p, a, b, out, scratch);
+      if (p.operand == MmaOperand::bf16) return launch_mma<BFloat16>(target, p, a, b, out, scratch);
+      return launch_mma<Tf32>(target, p, a, b, out, scratch);
+    case ProductKernel::naive:
+      return launch_naive(target, p, a, b, out, scratch);
+    case ProductKernel::automatic:
+    case ProductKernel::tiles:
+      return launch_product<false>(target, p, a, b, out, scratch);
   }
-  launch_product<false>(target, p, a, b, out, scratch);
 }
 
 }  // namespace
@@ -231,8 +256,7 @@ void conv2d_forward(T target, const Conv2dParams& params, const ConstView& x, co
     kernels.across.count = static_cast<unsigned>(z.s);
     return launch_depthwise(target, problem, patches, kernels, out);
   }
-  if (launch_named_sm90(target, ConvPass::forward, problem, cut, x, w, out, scratch)) return;
-  launch_convolution(target, problem, patches, filters, out, scratch);
+  launch_convolution(target, ConvPass::forward, problem, cut, x, w, patches, filters, out, scratch);
 }
 
 template <DeviceTarget T>
@@ -296,9 +320,8 @@ void conv2d_grad_input(T target, const Conv2dParams& params, const ConstView& dy
       filters.by_across = FastDivide(std::max(1U, across.taps.count));
       filters.down = down.taps;
       filters.across = across.taps;
-      if (launch_named_sm90(target, ConvPass::grad_input, problem, cut, dy, w, out, scratch))
-        continue;
-      launch_convolution(target, problem, around, filters, out, scratch);
+      launch_convolution(target, ConvPass::grad_input, problem, cut, dy, w, around, filters, out,
+                         scratch);
     }
   }
 }
@@ -338,8 +361,8 @@ void conv2d_grad_weight(T target, const Conv2dParams& params, const ConstView& x
   if (cut.depthwise(problem))
     return launch_depthwise_filters(target, problem, patches, gradients,
                                     device_extent(kName, "channels", z.c), out, scratch);
-  if (launch_named_sm90(target, ConvPass::grad_weight, problem, cut, x, dy, out, scratch)) return;
-  launch_convolution(target, problem, gradients, patches, out, scratch);
+  launch_convolution(target, ConvPass::grad_weight, problem, cut, x, dy, gradients, patches, out,
+                     scratch);
 }
 
 template <DeviceTarget T>

@@ -1,6 +1,5 @@
 #include "kernels/conv2d/arguments.h"
 #include "kernels/conv2d/conv2d.h"
-#include "kernels/gemm/problem.h"
 
 namespace roundoff {
 
@@ -103,29 +102,20 @@ void check_conv2d_grad_bias(const ConstView& dy, const Out& db) {
   check_output(db);
 }
 
+std::string conv2d_refusal(ProductKernel kernel, const ProductProblem& p, const ProductTraits& t) {
+  if (kernel == ProductKernel::wgmma || kernel == ProductKernel::ping_pong)
+    return "convolutions on sm_90a have the kernel sm90";
+  return product_refusal(kernel, p, t);
+}
+
 std::string conv2d_refuses(const Conv2dParams& params, DType left, DType right) {
-  const bool wide =
-      params.accumulator == Accumulator::fp64 || left == DType::fp64 || right == DType::fp64;
-  const Arithmetic sums =
-      wide ? Arithmetic{} : arithmetic(kName, params.accumulator, left, right, params.tf32);
-  switch (params.kernel) {
-    case ProductKernel::automatic:
-      return {};
-    case ProductKernel::tiles:
-      if (!sums.modelled) return {};
-      return concat("it adds in fp32, not as accumulator ", name(params.accumulator));
-    case ProductKernel::sm80:
-      if (wide) return "sums in fp64 are not for its tensor cores";
-      if (params.accumulator == Accumulator::fp16)
-        return "its tensor cores do not round every product's sum to fp16";
-      if (mma_operand(sums, left, right, params.tf32) == MmaOperand::none)
-        return "its tensor cores take two operands of fp16 or bf16, or fp32 ones as tf32";
-      return {};
-    case ProductKernel::sm90:
-      return {};
-    default:
-      return "convolutions have kernels tiles, sm80 and sm90";
-  }
+  ProductProblem p;
+  p.wide = params.accumulator == Accumulator::fp64 || left == DType::fp64 || right == DType::fp64;
+  if (!p.wide) p.arithmetic = arithmetic(kName, params.accumulator, left, right, params.tf32);
+  if (!p.wide && params.accumulator != Accumulator::fp16)
+    p.operand = mma_operand(p.arithmetic, left, right, params.tf32);
+  return conv2d_refusal(params.kernel, p,
+                        {.architecture = Architecture::sm_90a, .a = left, .b = right});
 }
 
 }  // namespace roundoff

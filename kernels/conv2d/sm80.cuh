@@ -17,7 +17,7 @@
 namespace roundoff {
 
 // Warps of 64 x 32, not 64 x 64: what a thread keeps of pixels and taps needs registers too.
-using ConvBlock128x128 = MmaBlock<128, 128, 64, 32, 4, 1>;
+using ConvBlock128x128 = MmaBlock<128, 128, 64, 32, 4, 1, false>;
 
 template <class T, class Target, class A, class B>
 void launch_conv2d_sm80(Target target, const ProductProblem& p, const A& a, const B& b,
@@ -25,13 +25,16 @@ void launch_conv2d_sm80(Target target, const ProductProblem& p, const A& a, cons
   constexpr Along kA = std::is_same_v<A, WindowSource> ? Along::depth : Along::rows;
   constexpr Along kB =
       kA == Along::depth && std::is_same_v<B, MatrixSource> ? Along::depth : Along::rows;
-  switch (mma_tile_shape(p.size, product_cut(p).parts)) {
-    case MmaTileShape::m256n128:
-    case MmaTileShape::m128n128:
+  const bool chunked =
+      a.chunked && b.chunked && size_of(a.dtype) == sizeof(T) && size_of(b.dtype) == sizeof(T);
+  switch (select_tile(p, chunked)) {
+    case ProductTile::m256n128:
+    case ProductTile::m128n128:
       return launch_sm80<T, ConvBlock128x128, kA, kB>(target, p, a, b, out, scratch);
-    case MmaTileShape::m64n64:
+    case ProductTile::m64n64:
       return launch_sm80<T, MmaBlock64x64, kA, kB>(target, p, a, b, out, scratch);
-    case MmaTileShape::m32n32:
+    case ProductTile::automatic:
+    case ProductTile::m32n32:
       return launch_sm80<T, MmaBlock32x32, kA, kB>(target, p, a, b, out, scratch);
   }
 }

@@ -35,8 +35,9 @@ constexpr Arithmetics kArithmetics[] = {
 TEST_SUITE("full") {
   TEST_CASE("conv2d in a pairwise design: exact, and no fault diagnosed") {
     constexpr ProductKernel kKernels[] = {ProductKernel::automatic, ProductKernel::tiles,
-                                          ProductKernel::sm80, ProductKernel::sm90};
-    const std::vector<int> levels{4, 3, kConvCaseCount, 11, 16, 2, 2, 3};
+                                          ProductKernel::sm80,      ProductKernel::sm90,
+                                          ProductKernel::mma,       ProductKernel::naive};
+    const std::vector<int> levels{6, 3, kConvCaseCount, 11, 16, 2, 2, 3};
     const std::vector<std::vector<int>> rows = covering_array(levels);
     REQUIRE(covers_pairs(rows, levels));
     std::mt19937 random(1);
@@ -52,8 +53,9 @@ TEST_SUITE("full") {
       // What a kernel refuses runs on the one that is chosen.
       const bool modelled = p.accumulator != Accumulator::fp32;
       const bool plain = arithmetic.dtype == DType::fp32 && !p.tf32;
-      if ((p.kernel == ProductKernel::tiles && modelled) ||
-          (p.kernel == ProductKernel::sm80 && plain))
+      const bool no_tensor_cores =
+          p.kernel == ProductKernel::tiles || p.kernel == ProductKernel::naive;
+      if ((no_tensor_cores && modelled) || (!no_tensor_cores && plain))
         p.kernel = ProductKernel::automatic;
       const std::int64_t offset = row[5];
       const bool forward = pass == ConvPass::forward;

@@ -117,8 +117,10 @@ TEST_CASE("conv2d: kernels that add in fp32 give the same bits, and end a sum in
         for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu}) {
           for (const DType out : {DType::fp16, DType::fp32}) {
             if (!forward && activation != Activation::none) continue;
-            CHECK(same_bits(run(ProductKernel::sm80, activation, out, Write::overwrite),
-                            run(ProductKernel::tiles, activation, out, Write::overwrite)));
+            const Array want = run(ProductKernel::tiles, activation, out, Write::overwrite);
+            for (const ProductKernel kernel :
+                 {ProductKernel::sm80, ProductKernel::mma, ProductKernel::naive})
+              CHECK(same_bits(run(kernel, activation, out, Write::overwrite), want));
           }
         }
         CHECK(
@@ -145,6 +147,7 @@ TEST_CASE("conv2d on tensor cores: an output's bits do not depend on the rest of
       };
       const Array weights(DType::fp16, right, b);
       SimDevice device;
+      device.emulator().config.tensor_core = simt::TensorCoreModel::h100;
       const Array of_all =
           device_pass(device, pass, all.params(), Array(DType::fp16, left, a), weights, nullptr,
                       Array(DType::fp32, result_shape(all, pass)));
@@ -194,14 +197,20 @@ TEST_CASE("conv2d: a kernel that does not take a convolution says why") {
   const auto fp32 = Accumulator::fp32;
   CHECK(message(DType::fp16, DType::fp16, ProductKernel::sm80, fp32).empty());
   CHECK(message(DType::fp32, DType::fp32, ProductKernel::tiles, fp32).empty());
+  const std::string start = "[conv2d] kernel ", middle = " does not take this product: ";
   CHECK(message(DType::fp32, DType::fp16, ProductKernel::sm80, fp32) ==
-        "[conv2d] the kernel sm80 does not take this: its tensor cores take two operands of fp16 "
-        "or bf16, or fp32 ones as tf32");
+        start + "sm80" + middle +
+            "tensor cores take two operands of fp16 or of bf16, or fp32 ones as tf32; fp32 and "
+            "fp16 given");
   CHECK(message(DType::fp64, DType::fp64, ProductKernel::sm80, fp32) ==
-        "[conv2d] the kernel sm80 does not take this: sums in fp64 are not for its tensor cores");
+        start + "sm80" + middle + "sums in fp64 are for the kernel tiles");
   CHECK(message(DType::fp16, DType::fp16, ProductKernel::tiles, Accumulator::h100) ==
-        "[conv2d] the kernel tiles does not take this: it adds in fp32, not as accumulator h100");
-  CHECK(message(DType::fp16, DType::fp16, ProductKernel::naive, fp32) ==
-        "[conv2d] the kernel naive does not take this: convolutions have kernels tiles, sm80 and "
-        "sm90");
+        start + "tiles" + middle +
+            "accumulator h100 is tensor cores', which this kernel does not use");
+  CHECK(message(DType::fp16, DType::fp16, ProductKernel::wgmma, fp32) ==
+        start + "wgmma" + middle + "convolutions on sm_90a have the kernel sm90");
+  CHECK(message(DType::fp16, DType::fp16, ProductKernel::sm90, Accumulator::h100) ==
+        start + "sm90" + middle +
+            "tensor cores add blocks of 16 products, which its channels, padded to whole ones, "
+            "would shift");
 }
