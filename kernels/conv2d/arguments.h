@@ -1,7 +1,10 @@
 // What the launchers of conv2d check before they run, on every target.
 #pragma once
 
+#include <string>
+
 #include "kernels/conv2d/conv2d.h"
+#include "kernels/gemm/select.h"
 
 namespace roundoff {
 
@@ -13,6 +16,9 @@ Conv2dShape check_conv2d_grad_input(const Conv2dParams& params, const ConstView&
 Conv2dShape check_conv2d_grad_weight(const Conv2dParams& params, const ConstView& x,
                                      const ConstView& dy, const Out& dw);
 void check_conv2d_grad_bias(const ConstView& dy, const Out& db);
+
+// Why a kernel does not take a convolution's product; empty where it does.
+std::string conv2d_refusal(ProductKernel kernel, const ProductProblem& p, const ProductTraits& t);
 
 // A 1x1 kernel that visits every pixel is a plain product over pixels.
 inline bool is_pointwise(const Conv2dShape& z, const Conv2dParams& p) {

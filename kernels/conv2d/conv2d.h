@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include "kernels/base/scratch.h"
 #include "kernels/base/target.h"
@@ -58,10 +59,19 @@ void conv2d_grad_weight(Ref, const Conv2dParams& params, const ConstView& x, con
 void conv2d_grad_bias(Ref, const Conv2dParams& params, const ConstView& dy, const Out& db,
                       Scratch& scratch);
 
-// The same on a device; each sum is one chain of fused multiply-adds, over (r, s, c), over (r, s,
-// k) or over (n, p, q), that begins with the bias and what the output holds, except that the
-// weights' gradient may be cut into parts as gemm.h says. Samples have fewer than 2^31 pixels
-// together.
+// Why the kernel that `params` names does not take a product of operands of these types; empty
+// where it does, and for `automatic`. What `sm90` takes depends on shapes too: sm90.h. (A 1 x 1
+// kernel that visits every pixel is a product of matrices: gemm.h.)
+std::string conv2d_refuses(const Conv2dParams& params, DType left, DType right);
+
+// The same on a device; each sum is one chain of multiply-adds, over (r, s, c), over (r, s, k) or
+// over (n, p, q), that begins with the bias and what the output holds, except that the weights'
+// gradient may be cut into parts as gemm.h says. In (r, s, k) stand the taps alone that a stride
+// does not pass by; taps in the padding are products with 0. The kernels (conv2d_refuses says what
+// they take) are `sm80` and `sm90`, on tensor cores, and `tiles`; `automatic` is sm80 where it
+// takes the operands, loops over pixels and taps where every channel is a group, else tiles. They
+// differ in no bit where tensor cores add as fused multiply-adds do (the emulator's fast
+// arithmetic). Samples have fewer than 2^31 pixels together.
 template <DeviceTarget T>
 void conv2d_forward(T target, const Conv2dParams& params, const ConstView& x, const ConstView& w,
                     const ConstView& bias, const Out& y, Scratch& scratch);

@@ -193,48 +193,69 @@ void grad_input(const Cut<T>& cut, const ConstView& dy, const ConstView& w, cons
   });
 }
 
+// The weights of a phase's taps as [group, taps down, taps across, K of the group, C of the group].
+void turn_weights(const Cut<float>& cut, const float* weights, const TapAxis& down,
+                  const TapAxis& across, float* to) {
+  const Conv2dShape& z = cut.z;
+  for (std::int64_t g = 0; g < cut.params.groups; ++g)
+    for (std::int64_t i = 0; i < down.count; ++i)
+      for (std::int64_t j = 0; j < across.count; ++j)
+        for (std::int64_t k = g * cut.k_group; k < (g + 1) * cut.k_group; ++k) {
+          const std::int64_t r = down.first + i * down.step, s = across.first + j * across.step;
+          std::copy_n(weights + ((k * z.r + r) * z.s + s) * cut.c_group, cut.c_group, to);
+          to += cut.c_group;
+        }
+}
+
 // The same as one sum for each element of dx, which a modelled accumulator needs: its order is that
-// of an implicit GEMM over [R, S, K].
+// of an implicit GEMM over [R, S, K], of the taps that a pixel's phase has.
 void grad_input_modelled(const Cut<float>& cut, const ConstView& dy, const ConstView& w,
                          const Out& dx, Scratch& scratch) {
   const Conv2dShape& z = cut.z;
+  const Conv2dParams& p = cut.params;
   Scratch::Frame frame(scratch);
-  const float* weights = operand<float>(w, 0, w.numel(), cut.params.tf32, scratch);
-  const std::int64_t taps = z.r * z.s;
-  const std::int64_t depth = taps * cut.k_group;
-  // [group, R, S, K of the group, C of the group]
+  const float* weights = operand<float>(w, 0, w.numel(), p.tf32, scratch);
+  const std::int64_t most = z.r * z.s * cut.k_group;
   float* turned = scratch.get<float>(w.numel());
-  for (std::int64_t k = 0; k < z.k; ++k)
-    for (std::int64_t t = 0; t < taps; ++t)
-      std::copy_n(
-          weights + (k * taps + t) * cut.c_group, cut.c_group,
-          turned + (k / cut.k_group * depth + t * cut.k_group + k % cut.k_group) * cut.c_group);
+  float* rows = scratch.get<float>(z.w * most);
   const bool chains = cut.arithmetic.chains();
   const bool direct = dx.view.dtype == DType::fp32 && (chains || dx.write == Write::overwrite);
-  for (std::int64_t n = 0; n < z.n; ++n) {
-    Scratch::Frame sample_frame(scratch);
-    const float* in = operand<float>(dy, n * cut.result, cut.result, cut.params.tf32, scratch);
-    float* out = direct ? dx.view.as<float>() + n * cut.image : scratch.get<float>(cut.image);
-    float* rows = scratch.get<float>(z.w * depth);
-    for (std::int64_t h = 0; h < z.h; ++h) {
-      for (std::int64_t g = 0; g < cut.params.groups; ++g) {
-        gather_gradients(Patches{z, cut.params, g * cut.k_group, cut.k_group}, in, h, h + 1, rows);
-        multiply(cut.arithmetic,
-                 Product<float>{.m = z.w,
-                                .n = cut.c_group,
-                                .k = depth,
-                                .a = rows,
-                                .lda = depth,
-                                .b = turned + g * depth * cut.c_group,
-                                .ldb = cut.c_group,
-                                .c = out + h * z.w * z.c + g * cut.c_group,
-                                .ldc = z.c,
-                                .accumulate = direct && dx.write == Write::accumulate},
-                 scratch);
+  float* out = direct ? dx.view.as<float>() : scratch.get<float>(z.n * cut.image);
+  for (std::int64_t first_h = 0; first_h < std::min(p.stride[0], z.h); ++first_h) {
+    const GradientPhase down =
+        gradient_phase(first_h, z.h, z.p, z.r, p.stride[0], p.padding[0], p.dilation[0]);
+    for (std::int64_t first_w = 0; first_w < std::min(p.stride[1], z.w); ++first_w) {
+      const GradientPhase across =
+          gradient_phase(first_w, z.w, z.q, z.s, p.stride[1], p.padding[1], p.dilation[1]);
+      turn_weights(cut, weights, down.taps, across.taps, turned);
+      const std::int64_t depth = std::int64_t{down.taps.count} * across.taps.count * cut.k_group;
+      for (std::int64_t n = 0; n < z.n; ++n) {
+        Scratch::Frame sample_frame(scratch);
+        const float* in = operand<float>(dy, n * cut.result, cut.result, p.tf32, scratch);
+        for (std::int64_t i = 0; i < down.pixels; ++i) {
+          const std::int64_t h = first_h + i * p.stride[0];
+          for (std::int64_t g = 0; g < p.groups; ++g) {
+            gather_gradients(Patches{z, p, g * cut.k_group, cut.k_group}, in, down.window.start + i,
+                             down, across, rows);
+            multiply(cut.arithmetic,
+                     Product<float>{
+                         .m = across.pixels,
+                         .n = cut.c_group,
+                         .k = depth,
+                         .a = rows,
+                         .lda = depth,
+                         .b = turned + g * depth * cut.c_group,
+                         .ldb = cut.c_group,
+                         .c = out + n * cut.image + (h * z.w + first_w) * z.c + g * cut.c_group,
+                         .ldc = p.stride[1] * z.c,
+                         .accumulate = direct && dx.write == Write::accumulate},
+                     scratch);
+          }
+        }
       }
     }
-    if (!direct) narrow(out, cut.image, dx, n * cut.image);
   }
+  if (!direct) narrow(out, z.n * cut.image, dx, 0);
 }
 
 // Sums of samples, then the sum of those.

@@ -102,4 +102,20 @@ void check_conv2d_grad_bias(const ConstView& dy, const Out& db) {
   check_output(db);
 }
 
+std::string conv2d_refusal(ProductKernel kernel, const ProductProblem& p, const ProductTraits& t) {
+  if (kernel == ProductKernel::wgmma || kernel == ProductKernel::ping_pong)
+    return "convolutions on sm_90a have the kernel sm90";
+  return product_refusal(kernel, p, t);
+}
+
+std::string conv2d_refuses(const Conv2dParams& params, DType left, DType right) {
+  ProductProblem p;
+  p.wide = params.accumulator == Accumulator::fp64 || left == DType::fp64 || right == DType::fp64;
+  if (!p.wide) p.arithmetic = arithmetic(kName, params.accumulator, left, right, params.tf32);
+  if (!p.wide && params.accumulator != Accumulator::fp16)
+    p.operand = mma_operand(p.arithmetic, left, right, params.tf32);
+  return conv2d_refusal(params.kernel, p,
+                        {.architecture = Architecture::sm_90a, .a = left, .b = right});
+}
+
 }  // namespace roundoff

@@ -12,19 +12,22 @@
 namespace roundoff {
 
 ROUNDOFF_DEVICE_NAMESPACE {
-  // Weights [channels, taps].
+  // Weights [channels, R, S], and which taps of them a sum runs over.
   struct DepthwiseFilters {
     const void* data = nullptr;
     DType dtype = DType::fp32;
     bool tf32 = false;
-    unsigned channels = 0, taps = 0;
+    unsigned channels = 0;
+    unsigned width = 1, size = 1;  // S and R S
+    TapAxis down, across;
   };
 
   // Each pixel's sum over its taps of value * weight: y from x, or dx from dy. `by_runs` divides by
   // the runs of `lanes` channels.
-  template <class C, class Source>
-  __global__ void __launch_bounds__(128) depthwise_pixels(
-      Source source, DepthwiseFilters w, FastDivide by_runs, unsigned lanes, ProductOutput out) {
+  template <class C>
+  __global__ void __launch_bounds__(128)
+      depthwise_pixels(WindowSource source, DepthwiseFilters w, FastDivide by_runs, unsigned lanes,
+                       ProductOutput out) {
     const unsigned index = blockIdx.x * blockDim.x + threadIdx.x;
     const unsigned row = divide(index, by_runs);
     if (row >= source.pixels) return;
@@ -34,19 +37,21 @@ ROUNDOFF_DEVICE_NAMESPACE {
     ROUNDOFF_UNROLL
     for (unsigned i = 0; i < kLanes<C>; ++i)
       sums[i] = i < lanes ? begin_sum<C>(out, 0, row, channel + i) : C(0);
-    Tap tap = source.order.at(0);
+    WindowSource::Tap tap{0, 0, 0};
     ROUNDOFF_NO_UNROLL
-    for (unsigned t = 0; t < w.taps; ++t, source.order.next(tap)) {
+    for (unsigned t = 0; t < source.taps; ++t, source.next(tap)) {
       const std::int64_t from = source.position(pixel, tap);
       if (from < 0) continue;
+      const unsigned place = (w.down.first + static_cast<unsigned>(tap.r) * w.down.step) * w.width +
+                             w.across.first + static_cast<unsigned>(tap.s) * w.across.step;
       Bits<C> bits[kLanes<C>];
       load_bits<C>(source.data, source.dtype, from * source.pixel_stride + channel,
                    static_cast<int>(lanes), source.aligned, bits);
       ROUNDOFF_UNROLL
       for (unsigned i = 0; i < kLanes<C>; ++i) {
         if (i >= lanes) continue;
-        const C weight = load_one<C>(w.data, w.dtype,
-                                     static_cast<std::int64_t>(channel + i) * w.taps + t, w.tf32);
+        const C weight = load_one<C>(
+            w.data, w.dtype, static_cast<std::int64_t>(channel + i) * w.size + place, w.tf32);
         sums[i] = multiply_add(widen_bits<C>(bits[i], source.dtype, source.tf32), weight, sums[i]);
       }
     }
@@ -59,13 +64,13 @@ ROUNDOFF_DEVICE_NAMESPACE {
   // partial[part, channel, tap] = the sum over a part of the output's pixels of dy * x.
   template <class C>
   __global__ void __launch_bounds__(128)
-      depthwise_filters(PatchSource x, MatrixSource dy, unsigned channels, unsigned pixels_a_part,
+      depthwise_filters(WindowSource x, MatrixSource dy, unsigned channels, unsigned pixels_a_part,
                         unsigned parts, C* partial) {
     const unsigned index = blockIdx.x * blockDim.x + threadIdx.x;
     const unsigned channel = index % channels, rest = index / channels;
     const unsigned t = rest % x.taps, part = rest / x.taps;
     if (part >= parts) return;
-    const Tap tap = x.order.at(t);
+    const WindowSource::Tap tap = x.tap_at(t);
     const unsigned first = part * pixels_a_part;
     const unsigned last = x.pixels - first < pixels_a_part ? x.pixels : first + pixels_a_part;
     C sum(0);
@@ -83,44 +88,44 @@ ROUNDOFF_DEVICE_NAMESPACE {
 
 }  // namespace
 
-template <class T, class Source>
-void launch_depthwise(T target, const ProductProblem& p, const Source& source,
+template <class T>
+void launch_depthwise(T target, const ProductProblem& p, const WindowSource& source,
                       const DepthwiseFilters& w, ProductOutput out) {
   // All channels are one result, in runs across the groups.
   out.aligned = lanes_aligned(out.y, out.dtype, 4, w.channels, 0);
   out.stride = 0;
   out.c_stride = 0;
   const auto run = [&]<class C>(C) {
-    Source from = source;
+    WindowSource from = source;
     constexpr unsigned kRun = 16 / sizeof(C);
     from.aligned = lanes_aligned(source.data, source.dtype, kRun, w.channels, 0);
     const unsigned lanes = from.aligned ? kRun : 1;
     const std::int64_t runs = w.channels / lanes;
     const unsigned threads = device_extent(p.name, "the number of elements", source.pixels * runs);
     launch(target, {.name = p.name, .grid = {(threads + 127) / 128}, .block = {128}},
-           depthwise_pixels<C, Source>, from, w, FastDivide(runs), lanes, out);
+           depthwise_pixels<C>, from, w, FastDivide(runs), lanes, out);
   };
   p.wide ? run(double{}) : run(float{});
 }
 
 template <class T>
-void launch_depthwise_filters(T target, const ProductProblem& p, const PatchSource& x,
+void launch_depthwise_filters(T target, const ProductProblem& p, const WindowSource& x,
                               const MatrixSource& dy, unsigned channels, const ProductOutput& out,
                               Scratch& scratch) {
   const auto run = [&]<class C>(C) {
     constexpr unsigned kPixelsAPart = 256, kParts = 512;
     ProductGrid g;
     g.size = {.m = channels, .n = x.taps, .depth = x.pixels, .terms = 1, .results = 1};
-    g.parts = std::clamp((x.pixels + kPixelsAPart - 1) / kPixelsAPart, 1U, kParts);
-    const unsigned pixels = std::max(1U, (x.pixels + g.parts - 1) / g.parts);
-    g.parts = (x.pixels + pixels - 1) / pixels;
+    g.cut.parts = std::clamp((x.pixels + kPixelsAPart - 1) / kPixelsAPart, 1U, kParts);
+    const unsigned pixels = std::max(1U, (x.pixels + g.cut.parts - 1) / g.cut.parts);
+    g.cut.parts = (x.pixels + pixels - 1) / pixels;
     const std::int64_t size = static_cast<std::int64_t>(channels) * x.taps;
     Scratch::Frame frame(scratch);
-    C* partial = scratch.get<C>(size * g.parts);
-    const unsigned threads = device_extent(p.name, "the number of elements", size * g.parts);
+    C* partial = scratch.get<C>(size * g.cut.parts);
+    const unsigned threads = device_extent(p.name, "the number of elements", size * g.cut.parts);
     if (threads != 0)
       launch(target, {.name = p.name, .grid = {(threads + 127) / 128}, .block = {128}},
-             depthwise_filters<C>, x, dy, channels, pixels, g.parts, partial);
+             depthwise_filters<C>, x, dy, channels, pixels, g.cut.parts, partial);
     launch(target,
            {.name = p.name,
             .grid = {device_extent(p.name, "the number of blocks", (size + 127) / 128)},

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/conv2d/conv2d.h"
+#include "kernels/conv2d/window.h"
 
 namespace roundoff {
 
@@ -133,34 +134,22 @@ void col2im(const Patches& patches, const T* rows, std::int64_t begin, std::int6
   }
 }
 
-// rows[i] = the output gradients that image pixel i has a part in, [R, S, channels of dy], 0 where
-// a kernel position has none; for the pixels of image rows [begin, end) counted through the
-// samples. `patches` names the channels of dy [P, Q, K]. Times the weights as [R, S, K] x C that is
-// dx.
+// rows[j] = the output gradients around pixel j of one line of a phase (window.h), [taps down, taps
+// across, channels of dy], 0 outside; `line`: where the line's first tap falls, of sample dy.
+// `patches` names the channels of dy [P, Q, K]. Times the weights of those taps that is dx.
 template <class T>
-void gather_gradients(const Patches& patches, const T* dy, std::int64_t begin, std::int64_t end,
-                      T* rows) {
+void gather_gradients(const Patches& patches, const T* dy, std::int64_t line,
+                      const GradientPhase& down, const GradientPhase& across, T* rows) {
   const Conv2dShape& z = patches.shape;
-  const Conv2dParams& p = patches.params;
-  // The output coordinate whose kernel position `tap` lies on image coordinate `at`, or -1.
-  const auto source = [&](std::size_t axis, std::int64_t at, std::int64_t tap,
-                          std::int64_t extent) {
-    const std::int64_t t = at + p.padding[axis] - tap * p.dilation[axis];
-    return t >= 0 && t % p.stride[axis] == 0 && t / p.stride[axis] < extent ? t / p.stride[axis]
-                                                                            : std::int64_t{-1};
-  };
-  for (std::int64_t row = begin; row < end; ++row) {
-    const T* image = dy + (row / z.h) * z.p * z.q * z.k + patches.first;
-    for (std::int64_t w = 0; w < z.w; ++w) {
-      for (std::int64_t r = 0; r < z.r; ++r) {
-        const std::int64_t line = source(0, row % z.h, r, z.p);
-        for (std::int64_t s = 0; s < z.s; ++s, rows += patches.channels) {
-          const std::int64_t column = source(1, w, s, z.q);
-          if (line < 0 || column < 0) {
-            std::fill_n(rows, patches.channels, T{0});
-          } else {
-            std::copy_n(image + (line * z.q + column) * z.k, patches.channels, rows);
-          }
+  for (std::int64_t j = 0; j < across.pixels; ++j) {
+    for (std::int64_t r = 0; r < down.taps.count; ++r) {
+      const std::int64_t p = line + r * down.window.step;
+      for (std::int64_t s = 0; s < across.taps.count; ++s, rows += patches.channels) {
+        const std::int64_t q = across.window.start + j + s * across.window.step;
+        if (p < 0 || p >= z.p || q < 0 || q >= z.q) {
+          std::fill_n(rows, patches.channels, T{0});
+        } else {
+          std::copy_n(dy + (p * z.q + q) * z.k + patches.first, patches.channels, rows);
         }
       }
     }

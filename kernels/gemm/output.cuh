@@ -12,17 +12,28 @@ namespace roundoff {
 
 enum class Addition : unsigned char { none, bias, matrix };
 
-// Element (result, row, column) of y is y[result * stride + row * pitch + column]; of c likewise,
-// a bias having no rows.
+// Rows that do not follow each other in memory: pixels of images, every few of a line and every few
+// lines. Row (n * lines + i) * columns + j stands at n * image + i * line + j * column.
+struct RowMap {
+  bool used = false;
+  FastDivide by_columns, by_lines;
+  std::int64_t column = 0, line = 0, image = 0;
+};
+
+// Element (result, row, column) of y is y[result * stride + row * pitch + column], or the row is
+// where `rows` says; of c likewise, a bias having no rows.
 struct ProductOutput {
   void* y = nullptr;
   DType dtype = DType::fp32;
   bool accumulate = false;
-  bool aligned = false;
+  bool aligned = false;   // runs of 4 elements (fp64: 2)
+  bool aligned8 = false;  // runs of 8
   std::int64_t pitch = 0, stride = 0;
+  RowMap rows;
   const void* c = nullptr;
   DType c_dtype = DType::fp32;
   Addition addition = Addition::none;
+  bool c_aligned = false;  // runs of 4 and, where y has them, of 8
   std::int64_t c_pitch = 0, c_stride = 0;
   double alpha = 1, beta = 0;
   // The other addends wait until the products are summed; otherwise the sum begins with them, so
@@ -34,6 +45,17 @@ struct ProductOutput {
 ROUNDOFF_DEVICE_NAMESPACE {
   template <class C>
   inline constexpr DType kDTypeOf = sizeof(C) == 8 ? DType::fp64 : DType::fp32;
+
+  ROUNDOFF_DEVICE std::int64_t place_of(const ProductOutput& out, unsigned result, unsigned row,
+                                        unsigned column) {
+    if (!out.rows.used)
+      return result * out.stride + static_cast<std::int64_t>(row) * out.pitch + column;
+    const unsigned line = divide(row, out.rows.by_columns);
+    const unsigned n = divide(line, out.rows.by_lines);
+    return result * out.stride + n * out.rows.image +
+           (line - n * out.rows.by_lines.divisor) * out.rows.line +
+           (row - line * out.rows.by_columns.divisor) * out.rows.column + column;
+  }
 
   // Whether the sum begins with what y holds.
   template <class C>
@@ -57,9 +79,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     if (out.late) return C(0);
     const bool held = begins_with_held<C>(out);
     C sum(0);
-    if (held)
-      sum = static_cast<const C*>(
-          out.y)[result * out.stride + static_cast<std::int64_t>(row) * out.pitch + column];
+    if (held) sum = static_cast<const C*>(out.y)[place_of(out, result, row, column)];
     if (out.addition != Addition::none) {
       const C addend = scaled_addend<C>(out, result, row, column);
       sum = held ? sum + addend : addend;
@@ -111,8 +131,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
   ROUNDOFF_DEVICE void write_element(const ProductOutput& out, unsigned result, unsigned row,
                                      unsigned column, C sum) {
     const C v = end_sum(out, result, row, column, sum);
-    const std::int64_t i =
-        result * out.stride + static_cast<std::int64_t>(row) * out.pitch + column;
+    const std::int64_t i = place_of(out, result, row, column);
     const bool add = out.accumulate && !begins_with_held<C>(out);
     switch (out.dtype) {
       case DType::fp16:
@@ -137,8 +156,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
   template <class C>
   ROUNDOFF_DEVICE void write_run(const ProductOutput& out, unsigned result, unsigned row,
                                  unsigned column, const C(&v)[kLanes<C>]) {
-    const std::int64_t i =
-        result * out.stride + static_cast<std::int64_t>(row) * out.pitch + column;
+    const std::int64_t i = place_of(out, result, row, column);
     switch (out.dtype) {
       case DType::fp16:
         return store_pack(static_cast<Half*>(out.y) + i, v);
@@ -152,6 +170,83 @@ ROUNDOFF_DEVICE_NAMESPACE {
     }
   }
 
+  // values[j] = p[i + j] as fp32, j < kCount = 4 or 8; of fp32 or a 16-bit type, aligned to that.
+  template <int kCount>
+  ROUNDOFF_DEVICE void load_run(const void* p, DType dtype, std::int64_t i,
+                                float(&values)[kCount]) {
+    if (dtype == DType::fp16) return load_pack(static_cast<const Half*>(p) + i, values);
+    if (dtype == DType::bf16) return load_pack(static_cast<const BFloat16*>(p) + i, values);
+    ROUNDOFF_UNROLL
+    for (int j = 0; j < kCount; j += 4) {
+      const auto four = load_vector<float4>(static_cast<const float*>(p) + i + j);
+      values[j] = four.x;
+      values[j + 1] = four.y;
+      values[j + 2] = four.z;
+      values[j + 3] = four.w;
+    }
+  }
+
+  // Ends the sums of kCount elements of a row, all of them there, and writes them in accesses of up
+  // to 16 bytes; out.aligned (out.aligned8 for 8 of them) and out.c_aligned hold.
+  template <int kCount>
+  ROUNDOFF_DEVICE void end_run(const ProductOutput& out, unsigned result, unsigned row,
+                               unsigned column, float(&v)[kCount]) {
+    if (out.late) {
+      const auto alpha = static_cast<float>(out.alpha), beta = static_cast<float>(out.beta);
+      if (out.alpha != 1) {
+        ROUNDOFF_UNROLL
+        for (int j = 0; j < kCount; ++j) v[j] *= alpha;
+      }
+      if (out.addition != Addition::none) {
+        float c[kCount];
+        const std::int64_t line =
+            out.addition == Addition::matrix ? static_cast<std::int64_t>(row) * out.c_pitch : 0;
+        load_run(out.c, out.c_dtype, result * out.c_stride + line + column, c);
+        ROUNDOFF_UNROLL
+        for (int j = 0; j < kCount; ++j) v[j] += beta * c[j];
+      }
+    }
+    if (out.activation != Activation::none) {
+      ROUNDOFF_UNROLL
+      for (int j = 0; j < kCount; ++j) v[j] = activate(out.activation, v[j]);
+    }
+    const std::int64_t i = place_of(out, result, row, column);
+    if (out.dtype == DType::fp16) return store_pack(static_cast<Half*>(out.y) + i, v);
+    if (out.dtype == DType::bf16) return store_pack(static_cast<BFloat16*>(out.y) + i, v);
+    const bool add = out.accumulate && !begins_with_held<float>(out);
+    if (out.dtype == DType::fp64) {
+      ROUNDOFF_UNROLL
+      for (int j = 0; j < kCount; j += 2) {
+        const float pair[2] = {v[j], v[j + 1]};
+        if (add)
+          add_pack(static_cast<double*>(out.y) + i + j, pair);
+        else
+          store_pack(static_cast<double*>(out.y) + i + j, pair);
+      }
+      return;
+    }
+    ROUNDOFF_UNROLL
+    for (int j = 0; j < kCount; j += 4) {
+      const float four[4] = {v[j], v[j + 1], v[j + 2], v[j + 3]};
+      if (add)
+        add_pack(static_cast<float*>(out.y) + i + j, four);
+      else
+        store_pack(static_cast<float*>(out.y) + i + j, four);
+    }
+  }
+
 }  // namespace
+
+// Says which runs of y and c are aligned, from what else is known.
+inline void align_runs(ProductOutput& out) {
+  out.aligned =
+      lanes_aligned(out.y, out.dtype, out.dtype == DType::fp64 ? 2 : 4, out.pitch, out.stride);
+  out.aligned8 = lanes_aligned(out.y, out.dtype, 8, out.pitch, out.stride);
+  const std::int64_t c_pitch = out.addition == Addition::matrix ? out.c_pitch : 0;
+  out.c_aligned = out.addition == Addition::none ||
+                  (out.c_dtype != DType::fp64 &&
+                   lanes_aligned(out.c, out.c_dtype, out.aligned8 && is_16bit(out.dtype) ? 8 : 4,
+                                 c_pitch, out.c_stride));
+}
 
 }  // namespace roundoff
