@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "kernels/base/check.h"
+
 namespace roundoff::bench {
 
 namespace {
@@ -27,7 +29,6 @@ const CodeCensus& CodeCensus::of_program() {
 
 void CodeCensus::add_to(Row& row, const std::vector<LaunchedKernel>& launches,
                         int capability) const {
-  constexpr auto kCounted = Provenance::counted;
   for (const LaunchedKernel& launch : launches) {
     std::vector<const KernelCode*> found;
     for (const KernelCode& k : kernels_)
@@ -45,7 +46,8 @@ void CodeCensus::add_to(Row& row, const std::vector<LaunchedKernel>& launches,
         return k.main_loop ? k.main_loop->of(kind).total : std::size_t{0};
       });
     };
-    const auto put = [&](std::string name, MetricValue value, Provenance from = kCounted) {
+    const auto put = [&](std::string name, MetricValue value,
+                         Provenance from = Provenance::counted) {
       row.metrics.push_back({std::move(name), from, std::move(value), {}, 3, false, "code"});
     };
     put("code_of", launch.name, Provenance::none);

@@ -30,7 +30,7 @@ class TrainingStep {
 // What it trains and on what, for other devices: the model, the batch in the allocator's memory,
 // and its samples. Throw for another name.
 ModelSettings training_model(std::string_view name);
-MicroBatch training_batch(Allocator& allocator, std::string_view name);
+MicroBatch training_batch(Allocator& allocator, std::string_view name, std::int64_t samples);
 std::int64_t training_batch_size(std::string_view name);
 
 // "tiny-mlp fp32" and so on: what TrainingStep takes, in the order of the report.
