@@ -223,7 +223,7 @@ void write_out(const Options& o, const Request& r, const Report& report, const T
   const fs::path out = o.out;
   std::error_code error;
   fs::create_directories(out, error);
-  if (error) fail_file("bench", out, error.message());
+  if (error) fail_file("bench", out.string(), error.message());
   write_file_atomically(out / "config.toml",
                         resolved_config(command, {"overwrite", "quiet", "json", "csv"}));
   write_file_atomically(out / "environment.json", environment_json(console.command_line(), {}));
