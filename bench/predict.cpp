@@ -78,7 +78,8 @@ std::optional<evidence::Prediction> predict_row(const DeviceSpec& device, const 
   // The others are for tensor cores.
   const bool plain = kernel == ProductKernel::naive || kernel == ProductKernel::tiles;
   if (!plain && !is_16bit(problem.dtype)) return std::nullopt;
-  return evidence::predict(device, product_shape(problem), evidence::usual_plan(kernel));
+  return evidence::predict(device, product_shape(problem),
+                           evidence::best_plan(device, product_shape(problem), kernel));
 }
 
 void add_predictions(Row& row, const Problem& problem, ProductKernel kernel) {

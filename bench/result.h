@@ -22,6 +22,7 @@ struct Metric {
   std::string unit{};
   int digits = 4;       // significant digits in text
   bool detail = false;  // in JSON and CSV alone
+  std::string part{};   // figures of one part stand in a table of their own: "code"
 };
 
 struct Row {

@@ -19,6 +19,12 @@ void RunSettings::tell(const Problem& problem, ProductKernel chosen) const {
   progress(text);
 }
 
+std::string reason_of(const std::string& error) {
+  constexpr std::string_view kBefore = "does not take this product: ";
+  const std::size_t at = error.find(kBefore);
+  return at == std::string::npos ? error : error.substr(at + kBefore.size());
+}
+
 Problem with_kernel(const Problem& problem, ProductKernel kernel) {
   Problem p = problem;
   if (kernel != ProductKernel::automatic) p.c.parameters["kernel"] = name(kernel);

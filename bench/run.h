@@ -36,6 +36,9 @@ Row begin_row(const Problem& problem, ProductKernel kernel);
 // The problem computed by that kernel.
 Problem with_kernel(const Problem& problem, ProductKernel kernel);
 
+// What stands behind "does not take this product: " in a launcher's error, else all of it.
+std::string reason_of(const std::string& error);
+
 // Why a kernel does not take the problem on a GPU of that capability (80 or 90); empty where it
 // does. Found by trying it on the emulator, reduced: nothing of it is counted.
 std::string refusal(const Problem& problem, ProductKernel kernel, int capability);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "bench/code.h"
 #include "bench/operands.h"
 #include "bench/predict.h"
 #include "bench/run.h"
@@ -153,6 +154,24 @@ void add_counters(Row& row, const Counted& counted) {
   detail("clusters_run", ran);
 }
 
+// The functions behind launches, which are named by their operation: a product's kernels bear the
+// name of their rung.
+std::vector<LaunchedKernel> kernels_of(const std::vector<LaunchRecord>& launches,
+                                       const Problem& problem, ProductKernel kernel) {
+  std::vector<LaunchedKernel> all;
+  for (const LaunchRecord& l : launches) {
+    const int threads = static_cast<int>(l.launch.block.count());
+    const int shared = static_cast<int>(l.launch.shared);
+    all.push_back({l.launch.name, threads, shared});
+    if (!problem.is_product()) continue;
+    const std::string_view rung =
+        kernel == ProductKernel::ping_pong ? name(ProductKernel::sm90) : name(kernel);
+    for (const char* family : {"product_", "conv2d_"})
+      all.push_back({concat(family, rung), threads, shared});
+  }
+  return all;
+}
+
 // "2 of 2048 clusters of gemm, counters scaled"; empty where all ran.
 std::string sample_text(const std::vector<LaunchRecord>& launches) {
   std::string text;
@@ -194,7 +213,7 @@ void extrapolate(Row& row, Counted& counted, const Problem& problem, const Probl
 }
 
 // Verifies, then counts.
-void run_row(Row& row, const Problem& problem, const RunSettings& settings,
+void run_row(Row& row, const Problem& problem, ProductKernel kernel, const RunSettings& settings,
              const SimSettings& sim) {
   const std::size_t sample = sample_of(problem, sim);
   const std::optional<std::size_t> depth = sample == 0 ? std::nullopt : depth_of(problem);
@@ -223,6 +242,8 @@ void run_row(Row& row, const Problem& problem, const RunSettings& settings,
   }
   if (deep) extrapolate(row, counted, problem, shallow, *depth, settings, sim);
   add_counters(row, counted);
+  CodeCensus::of_program().add_to(row, kernels_of(counted.launches, problem, kernel),
+                                  sim.capability);
 }
 
 }  // namespace
@@ -232,8 +253,10 @@ std::string refusal(const Problem& problem, ProductKernel kernel, int capability
   const Problem small = reduced(with_kernel(problem, kernel));
   try {
     (void)count(small, make_operands(small, 1), capability, 1);
+  } catch (const simt::KernelFault&) {
+    throw;
   } catch (const Error& error) {
-    return error.what();
+    return reason_of(error.what());
   }
   return {};
 }
@@ -246,7 +269,7 @@ Report run_on_sim(const std::vector<Problem>& problems, const RunSettings& setti
       settings.tell(problem, kernel);
       Row row = begin_row(problem, kernel);
       try {
-        run_row(row, with_kernel(problem, kernel), settings, sim);
+        run_row(row, with_kernel(problem, kernel), kernel, settings, sim);
       } catch (const simt::KernelFault& fault) {
         row.broken = true;
         row.verified = fault.what();
@@ -254,7 +277,7 @@ Report run_on_sim(const std::vector<Problem>& problems, const RunSettings& setti
         throw;
       } catch (const Error& error) {
         if (kernel == ProductKernel::automatic) throw;
-        row.refusal = error.what();
+        row.refusal = reason_of(error.what());
       }
       if (!row.broken && row.refusal.empty()) add_predictions(row, problem, kernel);
       report.rows.push_back(std::move(row));
@@ -262,6 +285,9 @@ Report run_on_sim(const std::vector<Problem>& problems, const RunSettings& setti
   report.notes.push_back(concat(
       "counted on sim (", sim.capability >= 90 ? "sm_90a" : "sm_80",
       "): what the kernels do, not how fast a GPU does it; no figure here is a time on a GPU"));
+  if (CodeCensus::of_program().empty())
+    report.notes.emplace_back(
+        "registers, occupancy and instructions of the machine code: not in this build: no nvcc");
   if (!kInstrumented)
     report.notes.emplace_back(
         "memory requests are not counted: this build has no instrumented kernels");

@@ -34,8 +34,9 @@ ModelSettings training_model(std::string_view model) {
   return settings;
 }
 
-MicroBatch training_batch(Allocator& allocator, std::string_view model) {
-  const std::int64_t n = training_batch_size(model);
+MicroBatch training_batch(Allocator& allocator, std::string_view model, std::int64_t samples) {
+  const std::int64_t usual = training_batch_size(model);
+  const std::int64_t n = samples == 0 ? usual : samples;
   RandomStream random(1, RandomUse::glyphs, 0);
   std::vector<double> x(static_cast<std::size_t>(n * kSide * kSide)), labels;
   for (double& value : x) value = static_cast<float>(random.normal());

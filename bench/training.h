@@ -27,10 +27,10 @@ class TrainingStep {
   std::unique_ptr<State> state_;
 };
 
-// What it trains and on what, for other devices: the model, the batch in the allocator's memory,
-// and its samples. Throw for another name.
+// What it trains and on what, for other devices: the model, a batch of so many samples (0: as many
+// as TrainingStep takes) in the allocator's memory, and how many those are. Throw for another name.
 ModelSettings training_model(std::string_view name);
-MicroBatch training_batch(Allocator& allocator, std::string_view name);
+MicroBatch training_batch(Allocator& allocator, std::string_view name, std::int64_t samples = 0);
 std::int64_t training_batch_size(std::string_view name);
 
 // "tiny-mlp fp32" and so on: what TrainingStep takes, in the order of the report.

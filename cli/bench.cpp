@@ -2,6 +2,7 @@
 // the processor; always verified first.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 
 #include "bench/predict.h"
 #include "bench/run.h"
@@ -11,7 +12,6 @@
 #include "cli/config.h"
 #include "cli/console.h"
 #include "cli/environment.h"
-#include "cli/op_report.h"
 #include "engine/io/file.h"
 
 namespace roundoff::cli {
@@ -195,6 +195,12 @@ std::string title_of(const Request& r) {
   return title;
 }
 
+bool can_draw(const Report& report) {
+  return std::any_of(report.rows.begin(), report.rows.end(), [](const bench::Row& row) {
+    return row.flops > 0 && row.min_bytes > 0 && !row.broken && row.refusal.empty();
+  });
+}
+
 std::string picture_of(const Request& r, const Report& report) {
   bench::Roofline picture =
       bench::roofline_of(report, r.device == Device::cpu ? 0 : r.sim.capability);
@@ -203,22 +209,31 @@ std::string picture_of(const Request& r, const Report& report) {
   return bench::roofline_svg(picture);
 }
 
+// Refused before anything runs.
+void check_out(const Options& o) {
+  if (o.out.empty() || !fs::exists(o.out)) return;
+  if (!fs::is_directory(o.out)) throw UsageError(concat("[bench] --out ", o.out, " is no folder"));
+  if (!o.overwrite && !fs::is_empty(o.out))
+    throw UsageError(
+        concat("[bench] --out ", o.out, " exists; --overwrite replaces the results in it"));
+}
+
 void write_out(const Options& o, const Request& r, const Report& report, const Table& table,
                const CLI::App& command, Console& console) {
   const fs::path out = o.out;
-  const ResultFolder folder(out, o.overwrite, {});
-  folder.check({"config.toml", "environment.json", "bench.json", "bench.csv", "roofline.svg"});
-  folder.open();
+  std::error_code error;
+  fs::create_directories(out, error);
+  if (error) fail_file("bench", out.string(), error.message());
   write_file_atomically(out / "config.toml",
                         resolved_config(command, {"overwrite", "quiet", "json", "csv"}));
   write_file_atomically(out / "environment.json", environment_json(console.command_line(), {}));
   write_file_atomically(out / "bench.json", table.json());
   write_file_atomically(out / "bench.csv", table.csv());
-  try {
+  fs::remove(out / "roofline.svg", error);  // of an earlier run
+  if (can_draw(report))
     write_file_atomically(out / "roofline.svg", picture_of(r, report));
-  } catch (const Error&) {
+  else
     console.note("no roofline: no row has operations, bytes and a rate");
-  }
   console.note(concat("the results lie in ", out.string()));
 }
 
@@ -229,7 +244,7 @@ int run(Options& o, const CLI::App& command, Console& console) {
     picture.json = o.roofline;
     console.check(picture);
   }
-  if (!o.out.empty()) (void)ResultFolder(o.out, o.overwrite, {});  // refused before anything runs
+  check_out(o);
   Request r = read_request(o, console);
   if (o.list) {
     console.emit(o.operations.empty() ? operations_table() : kernels_table(r), o.common);

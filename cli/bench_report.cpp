@@ -105,15 +105,22 @@ std::vector<Table> bench_text(const std::string& title, const Report& report) {
     if (group == groups.end()) group = groups.insert(groups.end(), {key, {}});
     group->second.push_back(&row);
   }
-  constexpr Provenance kKinds[] = {Provenance::measured, Provenance::counted,   Provenance::none,
-                                   Provenance::modelled, Provenance::predicted, Provenance::cited};
   for (const auto& [key, rows] : groups) {
     const bool kernels =
         std::any_of(rows.begin(), rows.end(), [](const Row* row) { return !row->kernel.empty(); });
-    for (const Provenance kind : kKinds) {
-      const std::vector<Column> figures =
-          columns_of(rows, [&](const Metric& m) { return m.provenance == kind && !m.detail; });
-      if (figures.empty()) continue;
+    // A table for each kind of figure, and for each part.
+    std::vector<std::pair<std::string, Provenance>> kinds;
+    for (const Row* row : rows)
+      for (const Metric& m : row->metrics) {
+        const std::pair kind{m.part, m.part.empty() ? m.provenance : Provenance::none};
+        if (!m.detail && std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
+          kinds.push_back(kind);
+      }
+    for (const auto& entry : kinds) {
+      const std::vector<Column> figures = columns_of(rows, [&](const Metric& m) {
+        return !m.detail && m.part == entry.first &&
+               (!m.part.empty() || m.provenance == entry.second);
+      });
       std::vector<Column> columns{{key}, {"dtype"}};
       if (kernels) columns.push_back({"kernel"});
       const std::size_t first = columns.size();
@@ -136,7 +143,7 @@ std::vector<Table> bench_text(const std::string& title, const Report& report) {
   for (const Row& row : report.rows) {
     const std::string what = what_of(row);
     if (!row.refusal.empty()) {
-      last.add_note(concat(what, ": does not take it: ", row.refusal));
+      last.add_note(concat(what, ": does not take this: ", row.refusal));
       continue;
     }
     last.add_note(concat(what, row.broken ? ": WRONG: " : ": verified: ", row.verified));

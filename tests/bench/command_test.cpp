@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/code.h"
 #include "bench/operands.h"
 #include "bench/predict.h"
 #include "bench/problem.h"
@@ -200,4 +201,40 @@ TEST_CASE("the picture: points stand where their numbers are, on decades") {
   CHECK(std::count(svg.begin(), svg.end(), '<') == std::count(svg.begin(), svg.end(), '>'));
   picture.points.resize(0);
   CHECK_THROWS_AS(roofline_svg(picture), Error);
+}
+
+TEST_CASE(
+    "machine code: the largest of a kernel's instantiations, for the architecture that runs") {
+  using evidence::KernelCode;
+  using evidence::Sass;
+  std::vector<KernelCode> kernels(4);
+  kernels[0].name = "product_sm80<float, 128>";
+  kernels[0].architecture = 80;
+  kernels[0].registers = 128;
+  kernels[0].main_loop.emplace();
+  kernels[0].main_loop->of(Sass::hmma).total = 64;
+  kernels[1] = kernels[0];
+  kernels[1].name = "product_sm80<Half, 256>";
+  kernels[1].registers = 168;
+  kernels[1].shared = 1024;
+  kernels[2] = kernels[0];
+  kernels[2].architecture = 90;
+  kernels[2].registers = 255;
+  kernels[3] = kernels[0];
+  kernels[3].name = "product_sm80_other<float>";
+  kernels[3].registers = 250;
+  const CodeCensus census(kernels);
+  Row row;
+  census.add_to(row, {{"gemm", 256, 0}, {"product_sm80", 256, 64 * 1024}}, 80);
+  constexpr auto kCounted = Provenance::counted;
+  CHECK(row.number("instances", kCounted) == 2);
+  CHECK(row.number("registers", kCounted) == 168);
+  CHECK(row.number("HMMA_in_loop", kCounted) == 64);
+  CHECK(row.number("local_accesses", kCounted, -1) == 0);
+  // 168 registers x 256 threads are 43008 of 65536: one block.
+  CHECK(row.number("blocks_per_sm", Provenance::modelled) == 1);
+  CHECK(row.number("occupancy", Provenance::modelled) == 8.0 / 64);
+  Row none;
+  census.add_to(none, {{"softmax_rows", 256, 0}}, 80);
+  CHECK(none.metrics.empty());
 }
