@@ -4,7 +4,6 @@
 #include "kernels/simt/simt.h"
 
 #if !defined(__CUDACC__)
-#include "kernels/simt/emulator/emulator.h"
 #include "kernels/simt/emulator/stream.h"
 #endif
 
@@ -30,9 +29,8 @@ inline Architecture architecture(Cuda) {
 // As the simulated device says (simt::Config::architecture).
 template <DeviceTarget T>
 Architecture architecture(T target) {
-  const simt::Config& config = static_cast<simt::SimStream*>(target.stream.handle)->device().config;
-  return config.architecture == simt::SimArchitecture::sm_90a ? Architecture::sm_90a
-                                                              : Architecture::any;
+  return simt::sim_runs(target.stream, Architecture::sm_90a) ? Architecture::sm_90a
+                                                             : Architecture::any;
 }
 #endif
 
