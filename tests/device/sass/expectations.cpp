@@ -32,16 +32,19 @@ constexpr Expectation kExpectations[] = {
     // Products by mma.sync and by fused multiply-adds. Along 2: operands at any address.
     {.kernel = "product_sm80", .needs = mma, .may_be_absent = true},
     {.kernel = "product_sm80",
+     .with = "MatrixSource, MatrixSource",
      .without = "(Along)2",
      .needs = mma | async_copies | no_global_loads,
      .may_be_absent = true},
     {.kernel = "product_sm80",
      .with = "<Half",
+     .also = "MatrixSource, MatrixSource",
      .without = "(Along)2",
      .needs = ldmatrix,
      .may_be_absent = true},
     {.kernel = "product_sm80",
      .with = "<BFloat16",
+     .also = "MatrixSource, MatrixSource",
      .without = "(Along)2",
      .needs = ldmatrix,
      .may_be_absent = true},
@@ -85,7 +88,7 @@ void need(std::vector<std::string>& missing, bool met, std::string what) {
 bool Expectation::covers(const KernelCode& code) const {
   return evidence::base_name(code.name) == kernel &&
          (architecture == 0 || architecture == code.architecture) &&
-         code.name.find(with) != std::string::npos &&
+         code.name.find(with) != std::string::npos && code.name.find(also) != std::string::npos &&
          (without.empty() || code.name.find(without) == std::string::npos) && !is_hollow(code);
 }
 
