@@ -56,10 +56,19 @@ void cross_entropy_backward(Ref, const CrossEntropyParams& params, const ConstVi
                             const ConstView& valid, const ConstView& row_stats,
                             const ConstView& dloss, const Out& dlogits);
 
-// The same on devices (cross_entropy.cu). Bad data is reported and does not stop the kernel
-// (kernels/base/device_error.h): a row whose label is out of range counts as an ignored one; class
-// weights are looked at by the forward. dlogits may be the logits' own memory. Rows' losses are
-// added in fp64 in the order of kernels/loss/terms.cuh. Workspace: 16 bytes a row.
+// Both at once: the loss and valid of forward, and the gradient of backward for this dloss. dlogits
+// may be the logits' own memory.
+void cross_entropy_with_gradient(Ref, const CrossEntropyParams& params, const ConstView& logits,
+                                 const ConstView& target, const ConstView& weight,
+                                 const ConstView& dloss, const Out& loss, const Out& valid,
+                                 const Out& dlogits, Scratch& scratch);
+
+// The same on devices (cross_entropy.cu, cross_entropy_backward.cu, cross_entropy_gradient.cu: one
+// read and one write of logits whose rows stay in registers; dloss is read in device memory). Bad
+// data is reported and does not stop the kernel (kernels/base/device_error.h): a row whose label is
+// out of range counts as an ignored one; class weights are looked at by the forward. dlogits may be
+// the logits' own memory. Rows' losses are added in fp64 in the order of kernels/loss/terms.cuh.
+// Workspace: 16 bytes a row.
 template <DeviceTarget T>
 void cross_entropy_forward(T device, const CrossEntropyParams& params, const ConstView& logits,
                            const ConstView& target, const ConstView& weight, const Out& loss,
@@ -69,6 +78,11 @@ void cross_entropy_backward(T device, const CrossEntropyParams& params, const Co
                             const ConstView& target, const ConstView& weight,
                             const ConstView& valid, const ConstView& row_stats,
                             const ConstView& dloss, const Out& dlogits);
+template <DeviceTarget T>
+void cross_entropy_with_gradient(T device, const CrossEntropyParams& params,
+                                 const ConstView& logits, const ConstView& target,
+                                 const ConstView& weight, const ConstView& dloss, const Out& loss,
+                                 const Out& valid, const Out& dlogits, Scratch& scratch);
 
 // As devices are called; the reference needs no workspace.
 inline void cross_entropy_forward(Ref ref, const CrossEntropyParams& params,

@@ -3,7 +3,7 @@
 
 #include "kernels/elementwise/chunks.h"
 #include "kernels/elementwise/exponential.h"
-#include "kernels/loss/cross_entropy.h"
+#include "kernels/loss/arguments.h"
 #include "kernels/reduce/sum_tree.h"
 #include "kernels/softmax/row.h"
 
@@ -13,11 +13,7 @@ namespace {
 
 constexpr std::string_view kName = "cross_entropy";
 
-struct Problem {
-  std::int64_t rows = 0;
-  std::int64_t classes = 0;
-  bool soft = false;  // the targets are probabilities
-};
+using Problem = CrossEntropyShape;
 
 std::int64_t label_at(const ConstView& target, std::int64_t row) {
   switch (target.dtype) {
@@ -30,39 +26,16 @@ std::int64_t label_at(const ConstView& target, std::int64_t row) {
   }
 }
 
-Shape leading(const Shape& shape) {
-  return Shape(shape.extents().first(static_cast<std::size_t>(shape.rank() - 1)));
-}
-
-Problem check(const CrossEntropyParams& params, const ConstView& logits, const ConstView& target,
-              const ConstView& weight) {
-  detail::check_floating(logits, kName, "logits");
-  ROUNDOFF_CHECK(logits.shape.rank() >= 1, kName,
-                 "logits are a scalar, at least a class axis expected");
-  ROUNDOFF_CHECK(params.label_smoothing >= 0 && params.label_smoothing <= 1, kName,
-                 "label smoothing is ", params.label_smoothing, ", expected a value in [0, 1]");
-  Problem p;
-  p.classes = logits.shape[-1];
-  const Shape batch = leading(logits.shape);
-  p.rows = batch.numel();
-  p.soft = is_floating(target.dtype);
-  if (p.soft)
-    ROUNDOFF_CHECK(target.shape == logits.shape, kName, "target probabilities have shape ",
-                   target.shape, ", logits ", logits.shape);
-  else
-    ROUNDOFF_CHECK(target.shape == batch, kName, "labels have shape ", target.shape, ", logits ",
-                   logits.shape, " expect ", batch);
-  if (weight.present) {
-    detail::check_floating(weight, kName, "weight");
-    ROUNDOFF_CHECK(weight.shape == Shape{p.classes}, kName, "class weights have shape ",
-                   weight.shape, ", ", p.classes, " classes expected");
+// What only a look at the data shows.
+void check_data(const CrossEntropyParams& params, const Problem& p, const ConstView& target,
+                const ConstView& weight) {
+  if (weight.present)
     for (std::int64_t c = 0; c < p.classes; ++c) {
       double value = 0;
       widen(weight, c, 1, &value);
       ROUNDOFF_CHECK(std::isfinite(value) && value >= 0, kName, "weight of class ", c, " is ",
                      value, ", expected a finite value >= 0");
     }
-  }
   if (!p.soft)
     for (std::int64_t i = 0; i < p.rows; ++i) {
       const std::int64_t t = label_at(target, i);
@@ -70,7 +43,6 @@ Problem check(const CrossEntropyParams& params, const ConstView& logits, const C
                      " has label ", t, ", expected 0 to ", p.classes - 1, " or ignore_index ",
                      params.ignore_index);
     }
-  return p;
 }
 
 // Class weights as T, 1 where there are none.
@@ -276,14 +248,10 @@ void backward(const CrossEntropyParams& params, const Problem& p, const ConstVie
 void cross_entropy_forward(Ref, const CrossEntropyParams& params, const ConstView& logits,
                            const ConstView& target, const ConstView& weight, const Out& loss,
                            const Out& valid, const Out& row_stats) {
-  const Problem p = check(params, logits, target, weight);
-  const Shape batch = leading(logits.shape);
-  detail::check_out(loss, params.reduction == Reduction::none ? batch : Shape{}, kName, "loss");
-  detail::check_out(valid, Shape{}, kName, "valid");
-  detail::check_out(row_stats, Shape{p.rows, 2}, kName, "row_stats");
+  const Problem p =
+      check_cross_entropy_forward(params, logits, target, weight, loss, valid, row_stats);
+  check_data(params, p, target, weight);
   const DType stats = row_stats_dtype(params.accumulator, logits.dtype);
-  ROUNDOFF_CHECK(!row_stats.wanted || row_stats.view.dtype == stats, kName, "row_stats is ",
-                 name(row_stats.view.dtype), ", expected ", name(stats));
   detail::with_arithmetic(stats == DType::fp64, [&]<class T>(T) {
     forward<T>(params, p, logits, target, weight, loss, valid, row_stats);
   });
@@ -294,21 +262,30 @@ void cross_entropy_backward(Ref, const CrossEntropyParams& params, const ConstVi
                             const ConstView& valid, const ConstView& row_stats,
                             const ConstView& dloss, const Out& dlogits) {
   if (!dlogits.wanted) return;
-  const Problem p = check(params, logits, target, weight);
-  const Shape expected = params.reduction == Reduction::none ? leading(logits.shape) : Shape{};
-  detail::check_floating(dloss, kName, "dloss");
-  ROUNDOFF_CHECK(dloss.shape == expected, kName, "dloss has shape ", dloss.shape, ", expected ",
-                 expected);
-  ROUNDOFF_CHECK(params.reduction != Reduction::mean || valid.numel() == 1, kName,
-                 "valid has shape ", valid.shape, ", a scalar expected");
+  const Problem p = check_cross_entropy_backward(params, logits, target, weight, valid, row_stats,
+                                                 dloss, dlogits);
+  check_data(params, p, target, weight);
   const DType stats = row_stats_dtype(params.accumulator, logits.dtype);
-  ROUNDOFF_CHECK(row_stats.dtype == stats && row_stats.shape == (Shape{p.rows, 2}), kName,
-                 "row_stats is ", name(row_stats.dtype), " of shape ", row_stats.shape,
-                 ", expected ", name(stats), " [", p.rows, ", 2]");
-  detail::check_out(dlogits, logits.shape, kName, "dlogits");
   detail::with_arithmetic(stats == DType::fp64, [&]<class T>(T) {
     backward<T>(params, p, logits, target, weight, valid, row_stats, dloss, dlogits);
   });
+}
+
+void cross_entropy_with_gradient(Ref ref, const CrossEntropyParams& params, const ConstView& logits,
+                                 const ConstView& target, const ConstView& weight,
+                                 const ConstView& dloss, const Out& loss, const Out& valid,
+                                 const Out& dlogits, Scratch& scratch) {
+  const Problem p = check_cross_entropy_with_gradient(params, logits, target, weight, dloss, loss,
+                                                      valid, dlogits);
+  const Scratch::Frame frame(scratch);
+  detail::with_arithmetic(
+      row_stats_dtype(params.accumulator, logits.dtype) == DType::fp64, [&]<class T>(T) {
+        const View stats{scratch.get<T>(2 * p.rows), dtype_of<T>, Shape{p.rows, 2}};
+        const View divisor{scratch.get<double>(1), DType::fp64, Shape{}};
+        cross_entropy_forward(ref, params, logits, target, weight, loss, divisor, stats);
+        cross_entropy_backward(ref, params, logits, target, weight, divisor, stats, dloss, dlogits);
+        if (valid.wanted) narrow(divisor.as<double>(), 1, valid, 0);
+      });
 }
 
 }  // namespace roundoff

@@ -3,8 +3,9 @@
 //
 // Training: sums of x, then of its deviations (columns.cuh: two launches each, one over the batch
 // and one that folds), then y: three reads and one write. Backward: the sums of dy xhat and dy,
-// then dx: two reads of x and dy, one write. Channels last with aligned rows of one type take
-// 16-byte accesses; other layouts and types go element by element, still along the memory.
+// then dx: two reads of x and dy, one write. One type throughout, and rows (channels last) or a
+// channel's runs (channels first) of whole packs, take 16-byte accesses; everything else goes
+// element by element, still along the memory.
 // Per channel the workspace holds rows of a table: what the passes need of it, in the arithmetic.
 // fp32 (fp64 where an operand or the accumulator is), one rounding on the way out.
 #include "kernels/norm/batch_norm.cuh"
@@ -116,18 +117,6 @@ ROUNDOFF_DEVICE_NAMESPACE {
     }
   };
 
-  NormMatrix matrix_of(const BatchNormParams& params, const Shape& shape,
-                       std::string_view operation) {
-    const int axis = shape.normalize_axis(params.axis, operation);
-    norm::check_eps(params.eps, operation);
-    ROUNDOFF_CHECK(params.momentum >= 0.0 && params.momentum <= 1.0, operation, "momentum ",
-                   params.momentum, ", expected in [0, 1]");
-    NormMatrix m;
-    for (int a = 0; a < shape.rank(); ++a)
-      (a < axis ? m.outer : a == axis ? m.channels : m.inner) *= shape[a];
-    return m;
-  }
-
   // run.template operator()<kPack>(In{...} of each operand...): packs of one type, or any types.
   template <class A, class F>
   void with_inputs(const NormMatrix& m, const ConstView& x, const ConstView& dy, F&& f) {
@@ -227,30 +216,6 @@ ROUNDOFF_DEVICE_NAMESPACE {
         });
   }
 
-  void check_forward(std::string_view operation, const NormMatrix& m, const ConstView& x,
-                     const ConstView& gamma, const ConstView& beta, const ConstView& running_mean,
-                     const ConstView& running_var, const Out& y) {
-    norm::check_operand(x, x.numel(), operation, "x");
-    norm::check_operand(gamma, m.channels, operation, "gamma");
-    norm::check_operand(beta, m.channels, operation, "beta");
-    norm::check_operand(running_mean, m.channels, operation, "running_mean");
-    norm::check_operand(running_var, m.channels, operation, "running_var");
-    norm::check_out(y, x.numel(), operation, "y");
-  }
-
-  void check_backward(std::string_view operation, const NormMatrix& m, const ConstView& x,
-                      const ConstView& gamma, const ConstView& mean, const ConstView& deviation,
-                      const ConstView& dy, const Out& dx, const Out& dgamma, const Out& dbeta) {
-    norm::check_operand(x, x.numel(), operation, "x");
-    norm::check_operand(gamma, m.channels, operation, "gamma");
-    norm::check_operand(mean, m.channels, operation, "mean");
-    norm::check_operand(deviation, m.channels, operation, "rstd or variance");
-    norm::check_operand(dy, x.numel(), operation, "dy");
-    norm::check_out(dx, x.numel(), operation, "dx");
-    norm::check_out(dgamma, m.channels, operation, "dgamma");
-    norm::check_out(dbeta, m.channels, operation, "dbeta");
-  }
-
   }  // namespace
 }  // namespace
 
@@ -261,18 +226,9 @@ void batch_norm_forward_training(T device, const BatchNormParams& params, const 
                                  const Out& y, const Out& mean, const Out& rstd,
                                  const Out& running_mean_next, const Out& running_var_next,
                                  Scratch& scratch) {
-  constexpr std::string_view kName = "batch_norm";
-  const NormMatrix m = matrix_of(params, x.shape, kName);
-  check_forward(kName, m, x, gamma, beta, running_mean, running_var, y);
-  norm::check_out(mean, m.channels, kName, "mean");
-  norm::check_out(rstd, m.channels, kName, "rstd");
-  norm::check_out(running_mean_next, m.channels, kName, "running_mean");
-  norm::check_out(running_var_next, m.channels, kName, "running_var");
-  ROUNDOFF_CHECK((running_mean.present || !running_mean_next.wanted) &&
-                     (running_var.present || !running_var_next.wanted),
-                 kName, "there is no running buffer to update");
-  ROUNDOFF_CHECK(m.count() >= 2, kName, "training needs at least 2 values a channel, shape ",
-                 x.shape, " has ", m.count());
+  const NormMatrix m =
+      check_batch_norm_training(params, x, gamma, beta, running_mean, running_var, y, mean, rstd,
+                                running_mean_next, running_var_next);
   if (m.channels == 0) return;
   norm::dispatch(params.accumulator, {x.dtype, gamma.dtype, beta.dtype}, [&]<class A>() {
     const Scratch::Frame frame(scratch);
@@ -300,11 +256,7 @@ void batch_norm_forward_eval(T device, const BatchNormParams& params, const Cons
                              const ConstView& gamma, const ConstView& beta,
                              const ConstView& running_mean, const ConstView& running_var,
                              const Out& y, Scratch& scratch) {
-  constexpr std::string_view kName = "batch_norm";
-  const NormMatrix m = matrix_of(params, x.shape, kName);
-  check_forward(kName, m, x, gamma, beta, running_mean, running_var, y);
-  ROUNDOFF_CHECK(running_mean.present && running_var.present, kName,
-                 "eval needs the running mean and variance");
+  const NormMatrix m = check_batch_norm_eval(params, x, gamma, beta, running_mean, running_var, y);
   if (x.numel() == 0 || !y.wanted) return;
   norm::dispatch(params.accumulator, {x.dtype, gamma.dtype, beta.dtype}, [&]<class A>() {
     const Scratch::Frame frame(scratch);
@@ -319,9 +271,8 @@ void batch_norm_backward_training(T device, const BatchNormParams& params, const
                                   const ConstView& gamma, const ConstView& mean,
                                   const ConstView& rstd, const ConstView& dy, const Out& dx,
                                   const Out& dgamma, const Out& dbeta, Scratch& scratch) {
-  constexpr std::string_view kName = "batch_norm_backward";
-  const NormMatrix m = matrix_of(params, x.shape, kName);
-  check_backward(kName, m, x, gamma, mean, rstd, dy, dx, dgamma, dbeta);
+  const NormMatrix m =
+      check_batch_norm_backward(params, x, gamma, mean, rstd, dy, dx, dgamma, dbeta);
   if (m.channels == 0) return;
   norm::dispatch(params.accumulator, {x.dtype, gamma.dtype, dy.dtype}, [&]<class A>() {
     const Scratch::Frame frame(scratch);
@@ -336,9 +287,8 @@ void batch_norm_backward_eval(T device, const BatchNormParams& params, const Con
                               const ConstView& gamma, const ConstView& running_mean,
                               const ConstView& running_var, const ConstView& dy, const Out& dx,
                               const Out& dgamma, const Out& dbeta, Scratch& scratch) {
-  constexpr std::string_view kName = "batch_norm_backward";
-  const NormMatrix m = matrix_of(params, x.shape, kName);
-  check_backward(kName, m, x, gamma, running_mean, running_var, dy, dx, dgamma, dbeta);
+  const NormMatrix m =
+      check_batch_norm_backward(params, x, gamma, running_mean, running_var, dy, dx, dgamma, dbeta);
   if (m.channels == 0) return;
   norm::dispatch(params.accumulator, {x.dtype, gamma.dtype, dy.dtype}, [&]<class A>() {
     const Scratch::Frame frame(scratch);

@@ -18,17 +18,18 @@ ROUNDOFF_DEVICE_NAMESPACE {
     ROUNDOFF_DEVICE A& operator()(int row, std::int64_t c) const {
       return data[row * channels + c];
     }
-    template <int kPack>
+    template <class Columns, int kPack>
     ROUNDOFF_DEVICE void load(int row, std::int64_t c, A (&v)[kPack]) const {
-      load_columns(data + row * channels + c, v);
+      Columns::load(data + row * channels + c, v);
     }
   };
 
   template <class A, class In>
   struct ValueTerms {
+    static constexpr bool kPlanes = true;
     static constexpr int kSums = 1;
     In x;
-    template <class, int kPack>
+    template <class Columns, int kPack>
     struct State {
       ROUNDOFF_DEVICE State(const ValueTerms&, std::int64_t) {}
       ROUNDOFF_DEVICE void add(const ValueTerms& t, std::int64_t at, std::int64_t,
@@ -43,14 +44,15 @@ ROUNDOFF_DEVICE_NAMESPACE {
 
   template <class A, class In>
   struct DeviationTerms {
+    static constexpr bool kPlanes = true;
     static constexpr int kSums = 2;
     In x;
     Table<A> table;
-    template <class, int kPack>
+    template <class Columns, int kPack>
     struct State {
       A first[kPack];
       ROUNDOFF_DEVICE State(const DeviationTerms& t, std::int64_t c) {
-        t.table.load(kFirst, c, first);
+        t.table.template load<Columns>(kFirst, c, first);
       }
       ROUNDOFF_DEVICE void add(const DeviationTerms& t, std::int64_t at, std::int64_t,
                                A (&sums)[2][kPack]) const {
@@ -69,18 +71,19 @@ ROUNDOFF_DEVICE_NAMESPACE {
   // dy xhat, dy.
   template <class A, class In>
   struct GradientTerms {
+    static constexpr bool kPlanes = true;
     static constexpr int kSums = 2;
     In x;
     In dy;
     const A* mean;
     const A* rstd;
-    template <class, int kPack>
+    template <class Columns, int kPack>
     struct State {
       A mean[kPack];
       A rstd[kPack];
       ROUNDOFF_DEVICE State(const GradientTerms& t, std::int64_t c) {
-        load_columns(t.mean + c, mean);
-        load_columns(t.rstd + c, rstd);
+        Columns::load(t.mean + c, mean);
+        Columns::load(t.rstd + c, rstd);
       }
       ROUNDOFF_DEVICE void add(const GradientTerms& t, std::int64_t at, std::int64_t,
                                A (&sums)[2][kPack]) const {
@@ -103,15 +106,15 @@ ROUNDOFF_DEVICE_NAMESPACE {
     In x;
     To y;
     Table<A> table;
-    template <class, int kPack>
+    template <class Columns, int kPack>
     struct State {
       A mean[kPack];
       A factor[kPack];
       A shift[kPack];
       ROUNDOFF_DEVICE State(const Normalize& map, std::int64_t c) {
-        map.table.load(kMean, c, mean);
-        map.table.load(kFactor, c, factor);
-        map.table.load(kShift, c, shift);
+        map.table.template load<Columns>(kMean, c, mean);
+        map.table.template load<Columns>(kFactor, c, factor);
+        map.table.template load<Columns>(kShift, c, shift);
       }
       ROUNDOFF_DEVICE void put(const Normalize& map, std::int64_t at) const {
         A v[kPack];
@@ -133,7 +136,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     const A* mean;
     const A* rstd;
     bool training;
-    template <class, int kPack>
+    template <class Columns, int kPack>
     struct State {
       A mean[kPack];
       A rstd[kPack];
@@ -141,12 +144,12 @@ ROUNDOFF_DEVICE_NAMESPACE {
       A mean_dy[kPack];
       A mean_dyx[kPack];
       ROUNDOFF_DEVICE State(const InputGradient& map, std::int64_t c) {
-        map.table.load(kFactor, c, factor);
+        map.table.template load<Columns>(kFactor, c, factor);
         if (!map.training) return;
-        load_columns(map.mean + c, mean);
-        load_columns(map.rstd + c, rstd);
-        map.table.load(kMeanDy, c, mean_dy);
-        map.table.load(kMeanDyXhat, c, mean_dyx);
+        Columns::load(map.mean + c, mean);
+        Columns::load(map.rstd + c, rstd);
+        map.table.template load<Columns>(kMeanDy, c, mean_dy);
+        map.table.template load<Columns>(kMeanDyXhat, c, mean_dyx);
       }
       ROUNDOFF_DEVICE void put(const InputGradient& map, std::int64_t at) const {
         A v[kPack];

@@ -1,35 +1,15 @@
-#include "kernels/norm/batch_norm.h"
-
+#include "kernels/norm/arguments.h"
 #include "kernels/norm/common.h"
 
 namespace roundoff {
 
 namespace {
 
-using norm::check_operand;
-using norm::check_out;
 using norm::widened;
 
-// x as a matrix of `rows` rows, one column a channel: row (o, i), column c is element (o, c, i) of
+// A matrix of count() rows, one column a channel: row (o, i), column c is element (o, c, i) of
 // [outer, channels, inner].
-struct Channels {
-  std::int64_t outer = 1;
-  std::int64_t channels = 1;
-  std::int64_t inner = 1;
-  std::int64_t rows() const { return outer * inner; }
-};
-
-Channels channels_of(const BatchNormParams& params, const Shape& shape,
-                     std::string_view operation) {
-  const int axis = shape.normalize_axis(params.axis, operation);
-  norm::check_eps(params.eps, operation);
-  ROUNDOFF_CHECK(params.momentum >= 0.0 && params.momentum <= 1.0, operation, "momentum ",
-                 params.momentum, ", expected in [0, 1]");
-  Channels c;
-  for (int a = 0; a < shape.rank(); ++a)
-    (a < axis ? c.outer : a == axis ? c.channels : c.inner) *= shape[a];
-  return c;
-}
+using Channels = NormMatrix;
 
 // Moves blocks of rows between a tensor and T[count][channels].
 template <class T>
@@ -121,7 +101,7 @@ template <class T, class A>
 void statistics_in(const ConstView& x, const Channels& shape, double eps, const Statistics<T>& out,
                    Scratch& scratch) {
   const Scratch::Frame frame(scratch);
-  const std::int64_t n = shape.rows(), channels = shape.channels;
+  const std::int64_t n = shape.count(), channels = shape.channels;
   const Rows<A> rows(shape, scratch);
   A* buffer = rows.buffer(scratch);
   A* first = scratch.get<A>(channels);
@@ -181,8 +161,8 @@ void normalize(const ConstView& x, const Channels& shape, const T* mean, const T
   const Rows<T> rows(shape, scratch);
   T* in = rows.buffer(scratch);
   T* out = rows.buffer(scratch);
-  for (std::int64_t r = 0; r < shape.rows(); r += rows.block()) {
-    const std::int64_t m = std::min(rows.block(), shape.rows() - r);
+  for (std::int64_t r = 0; r < shape.count(); r += rows.block()) {
+    const std::int64_t m = std::min(rows.block(), shape.count() - r);
     const T* p = rows.read(x, r, m, in);
     for (std::int64_t j = 0; j < m; ++j)
       normalize_row(p + j * channels, mean, factor, shift, channels, out + j * channels);
@@ -239,7 +219,7 @@ template <class T>
 void backward(bool training, const Channels& shape, const ConstView& x, const Statistics<T>& s,
               const ConstView& gamma, const ConstView& dy, const Out& dx, const Out& dgamma,
               const Out& dbeta, Scratch& scratch) {
-  const std::int64_t channels = shape.channels, n = shape.rows();
+  const std::int64_t channels = shape.channels, n = shape.count();
   const Rows<T> rows(shape, scratch);
   T* x_buffer = rows.buffer(scratch);
   T* dy_buffer = rows.buffer(scratch);
@@ -278,30 +258,6 @@ void backward(bool training, const Channels& shape, const ConstView& x, const St
   }
 }
 
-void check_forward(std::string_view operation, const Channels& shape, const ConstView& x,
-                   const ConstView& gamma, const ConstView& beta, const ConstView& running_mean,
-                   const ConstView& running_var, const Out& y) {
-  check_operand(x, x.numel(), operation, "x");
-  check_operand(gamma, shape.channels, operation, "gamma");
-  check_operand(beta, shape.channels, operation, "beta");
-  check_operand(running_mean, shape.channels, operation, "running_mean");
-  check_operand(running_var, shape.channels, operation, "running_var");
-  check_out(y, x.numel(), operation, "y");
-}
-
-void check_backward(std::string_view operation, const Channels& shape, const ConstView& x,
-                    const ConstView& gamma, const ConstView& mean, const ConstView& deviation,
-                    const ConstView& dy, const Out& dx, const Out& dgamma, const Out& dbeta) {
-  check_operand(x, x.numel(), operation, "x");
-  check_operand(gamma, shape.channels, operation, "gamma");
-  check_operand(mean, shape.channels, operation, "mean");
-  check_operand(deviation, shape.channels, operation, "rstd or variance");
-  check_operand(dy, x.numel(), operation, "dy");
-  check_out(dx, x.numel(), operation, "dx");
-  check_out(dgamma, shape.channels, operation, "dgamma");
-  check_out(dbeta, shape.channels, operation, "dbeta");
-}
-
 }  // namespace
 
 void batch_norm_forward_training(Ref, const BatchNormParams& params, const ConstView& x,
@@ -310,19 +266,10 @@ void batch_norm_forward_training(Ref, const BatchNormParams& params, const Const
                                  const Out& y, const Out& mean, const Out& rstd,
                                  const Out& running_mean_next, const Out& running_var_next,
                                  Scratch& scratch) {
-  constexpr std::string_view kName = "batch_norm";
-  const Channels shape = channels_of(params, x.shape, kName);
-  check_forward(kName, shape, x, gamma, beta, running_mean, running_var, y);
-  check_out(mean, shape.channels, kName, "mean");
-  check_out(rstd, shape.channels, kName, "rstd");
-  check_out(running_mean_next, shape.channels, kName, "running_mean");
-  check_out(running_var_next, shape.channels, kName, "running_var");
-  ROUNDOFF_CHECK((running_mean.present || !running_mean_next.wanted) &&
-                     (running_var.present || !running_var_next.wanted),
-                 kName, "there is no running buffer to update");
-  const std::int64_t n = shape.rows();
-  ROUNDOFF_CHECK(n >= 2, kName, "training needs at least 2 values a channel, shape ", x.shape,
-                 " has ", n);
+  const Channels shape =
+      check_batch_norm_training(params, x, gamma, beta, running_mean, running_var, y, mean, rstd,
+                                running_mean_next, running_var_next);
+  const std::int64_t n = shape.count();
   norm::dispatch(params.accumulator, {x.dtype, gamma.dtype, beta.dtype}, [&]<class T>() {
     const Scratch::Frame frame(scratch);
     const Statistics<T> s = statistics<T>(x, shape, params.eps, scratch);
@@ -339,11 +286,8 @@ void batch_norm_forward_eval(Ref, const BatchNormParams& params, const ConstView
                              const ConstView& gamma, const ConstView& beta,
                              const ConstView& running_mean, const ConstView& running_var,
                              const Out& y, Scratch& scratch) {
-  constexpr std::string_view kName = "batch_norm";
-  const Channels shape = channels_of(params, x.shape, kName);
-  check_forward(kName, shape, x, gamma, beta, running_mean, running_var, y);
-  ROUNDOFF_CHECK(running_mean.present && running_var.present, kName,
-                 "eval needs the running mean and variance");
+  const Channels shape =
+      check_batch_norm_eval(params, x, gamma, beta, running_mean, running_var, y);
   norm::dispatch(params.accumulator, {x.dtype, gamma.dtype, beta.dtype}, [&]<class T>() {
     const Scratch::Frame frame(scratch);
     const auto s =
@@ -356,9 +300,8 @@ void batch_norm_backward_training(Ref, const BatchNormParams& params, const Cons
                                   const ConstView& gamma, const ConstView& mean,
                                   const ConstView& rstd, const ConstView& dy, const Out& dx,
                                   const Out& dgamma, const Out& dbeta, Scratch& scratch) {
-  constexpr std::string_view kName = "batch_norm_backward";
-  const Channels shape = channels_of(params, x.shape, kName);
-  check_backward(kName, shape, x, gamma, mean, rstd, dy, dx, dgamma, dbeta);
+  const Channels shape =
+      check_batch_norm_backward(params, x, gamma, mean, rstd, dy, dx, dgamma, dbeta);
   norm::dispatch(params.accumulator, {x.dtype, gamma.dtype, dy.dtype}, [&]<class T>() {
     const Scratch::Frame frame(scratch);
     const Statistics<T> s{widened(mean, shape.channels, T(0), scratch), nullptr,
@@ -371,9 +314,8 @@ void batch_norm_backward_eval(Ref, const BatchNormParams& params, const ConstVie
                               const ConstView& gamma, const ConstView& running_mean,
                               const ConstView& running_var, const ConstView& dy, const Out& dx,
                               const Out& dgamma, const Out& dbeta, Scratch& scratch) {
-  constexpr std::string_view kName = "batch_norm_backward";
-  const Channels shape = channels_of(params, x.shape, kName);
-  check_backward(kName, shape, x, gamma, running_mean, running_var, dy, dx, dgamma, dbeta);
+  const Channels shape =
+      check_batch_norm_backward(params, x, gamma, running_mean, running_var, dy, dx, dgamma, dbeta);
   norm::dispatch(params.accumulator, {x.dtype, gamma.dtype, dy.dtype}, [&]<class T>() {
     const Scratch::Frame frame(scratch);
     const auto s =

@@ -3,7 +3,8 @@
 //
 // inner = 1 (channels last): a block is bx packs of columns by 256 / bx rows, so that a warp reads
 // whole runs of a row; each thread keeps its columns and walks down its chunk of the rows. Other
-// layouts: a block for a channel and a chunk of the planes, each read along its run of `inner`.
+// layouts: a block for a channel and a chunk of the planes, each read along its run of `inner`, in
+// packs where they make up the run.
 // Sums in a fixed order: a thread's own rows, the threads of a block, then the chunks, which stand
 // as partial[chunk][sum][channel] in the workspace (fold_columns). The grid depends on the shape
 // alone. Depth: rows of a thread + 256 / bx / 8 + 3, then chunks / 8 + 3.
@@ -12,18 +13,11 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/norm/arguments.h"
 #include "kernels/norm/device.cuh"
 #include "kernels/reduce/row.cuh"
 
 namespace roundoff {
-
-// [outer, channels, inner].
-struct NormMatrix {
-  std::int64_t outer = 1;
-  std::int64_t channels = 1;
-  std::int64_t inner = 1;
-  constexpr std::int64_t count() const { return outer * inner; }  // elements of a channel
-};
 
 struct ColumnTiling {
   unsigned bx = 1;
@@ -42,7 +36,7 @@ inline ColumnTiling tile_columns(const NormMatrix& m, int pack, bool sums) {
     return n >= most ? most : std::bit_ceil(static_cast<unsigned>(std::max<std::int64_t>(n, 1)));
   };
   const std::int64_t packs = round_up(m.channels, pack);
-  t.bx = m.inner == 1 ? power(packs, 32) : power(m.inner, 256);
+  t.bx = m.inner == 1 ? power(packs, 32) : power(round_up(m.inner, pack), 256);
   t.by = 256 / t.bx;
   const std::int64_t columns = m.inner == 1 ? round_up(packs, t.bx) : m.channels;
   ROUNDOFF_CHECK(columns < (std::int64_t{1} << 31), "norm", m.channels, " channels are too many");
@@ -66,18 +60,18 @@ ROUNDOFF_DEVICE_NAMESPACE {
     for (std::int64_t row = first + threadIdx.y; row < end; row += t.by)
       f(row * m.channels + column, row);
   }
-  // f(at) for the thread's elements of the block's channel.
-  template <class F>
+  // f(at) for the thread's packs of the block's channel.
+  template <int kPack, class F>
   ROUNDOFF_DEVICE void walk_planes(const NormMatrix& m, const ColumnTiling& t, F f) {
     const std::int64_t first = blockIdx.y * t.outer;
     const std::int64_t end = first + t.outer < m.outer ? first + t.outer : m.outer;
     for (std::int64_t o = first + threadIdx.y; o < end; o += t.by)
-      for (std::int64_t i = threadIdx.x; i < m.inner; i += t.bx)
+      for (std::int64_t i = threadIdx.x * kPack; i < m.inner; i += t.bx * kPack)
         f((o * m.channels + blockIdx.x) * m.inner + i);
   }
 
-  // Terms::State<A, kPack>(terms, column) holds what belongs to columns; its add(terms, at, row,
-  // sums) adds Terms::kSums terms a column.
+  // Terms::State<Columns, kPack>(terms, column) holds what belongs to columns; its add(terms, at,
+  // row, sums) adds Terms::kSums terms a column.
   template <int kPack, class A, class Terms>
   __global__ void __launch_bounds__(256, 2)
       sum_columns(Terms terms, NormMatrix m, ColumnTiling t, A* partial) {
@@ -90,7 +84,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     const std::int64_t column = (first + threadIdx.x) * kPack;
     A sums[Terms::kSums][kPack] = {};
     if (column < m.channels) {
-      const typename Terms::template State<A, kPack> state(terms, column);
+      const typename Terms::template State<Neighbours, kPack> state(terms, column);
       walk_rows(m, t, column,
                 [&](std::int64_t at, std::int64_t row) { state.add(terms, at, row, sums); });
     }
@@ -114,18 +108,18 @@ ROUNDOFF_DEVICE_NAMESPACE {
     }
   }
 
-  template <class A, class Terms>
+  template <int kPack, class A, class Terms>
   __global__ void __launch_bounds__(256, 2)
       sum_planes(Terms terms, NormMatrix m, ColumnTiling t, A* partial) {
     using Sums = reduce::Values<A, Terms::kSums>;
     ROUNDOFF_SHARED(Sums, memory, [reduce::shared_size(256)]);
     reduce::Shared<Sums> shared(memory);
-    A sums[Terms::kSums][1] = {};
-    const typename Terms::template State<A, 1> state(terms, blockIdx.x);
-    walk_planes(m, t, [&](std::int64_t at) { state.add(terms, at, 0, sums); });
+    A sums[Terms::kSums][kPack] = {};
+    const typename Terms::template State<OneColumn, kPack> state(terms, blockIdx.x);
+    walk_planes<kPack>(m, t, [&](std::int64_t at) { state.add(terms, at, 0, sums); });
     Sums all;
     ROUNDOFF_UNROLL
-    for (int s = 0; s < Terms::kSums; ++s) all.at[s] = sums[s][0];
+    for (int s = 0; s < Terms::kSums; ++s) all.at[s] = reduce::fold<kPack>(sums[s], reduce::Sum{});
     all = reduce::row<256>(all, reduce::Sum{}, shared);
     if (threadIdx.x + threadIdx.y != 0) return;
     ROUNDOFF_UNROLL
@@ -154,19 +148,19 @@ ROUNDOFF_DEVICE_NAMESPACE {
     finish(c, sums, c < channels && threadIdx.y == 0, wide);
   }
 
-  // Map::State<A, kPack>(map, column).put(map, at) writes the pack at `at`.
+  // Map::State<Columns, kPack>(map, column).put(map, at) writes the pack at `at`.
   template <int kPack, class A, class Map>
   __global__ void __launch_bounds__(256) map_columns(Map map, NormMatrix m, ColumnTiling t) {
     const std::int64_t column =
         (static_cast<std::int64_t>(blockIdx.x) * t.bx + threadIdx.x) * kPack;
     if (column >= m.channels) return;
-    const typename Map::template State<A, kPack> state(map, column);
+    const typename Map::template State<Neighbours, kPack> state(map, column);
     walk_rows(m, t, column, [&](std::int64_t at, std::int64_t) { state.put(map, at); });
   }
-  template <class A, class Map>
+  template <int kPack, class A, class Map>
   __global__ void __launch_bounds__(256) map_planes(Map map, NormMatrix m, ColumnTiling t) {
-    const typename Map::template State<A, 1> state(map, blockIdx.x);
-    walk_planes(m, t, [&](std::int64_t at) { state.put(map, at); });
+    const typename Map::template State<OneColumn, kPack> state(map, blockIdx.x);
+    walk_planes<kPack>(m, t, [&](std::int64_t at) { state.put(map, at); });
   }
 
   template <class A>
@@ -182,9 +176,9 @@ ROUNDOFF_DEVICE_NAMESPACE {
     const ColumnTiling t = tile_columns(m, kPack, true);
     A* partial = scratch.get<A>(t.chunks * Terms::kSums * m.channels);
     LaunchConfig config{.name = name, .grid = {t.columns, t.chunks}, .block = {t.bx, t.by}};
-    if constexpr (kPack == 1) {
+    if constexpr (Terms::kPlanes) {
       if (m.inner != 1) {
-        launch(device, config, sum_planes<A, Terms>, terms, m, t, partial);
+        launch(device, config, sum_planes<kPack, A, Terms>, terms, m, t, partial);
         return {partial, t.chunks};
       }
     }
@@ -206,16 +200,15 @@ ROUNDOFF_DEVICE_NAMESPACE {
   void launch_map(Target device, const char* name, const NormMatrix& m, const Map& map) {
     const ColumnTiling t = tile_columns(m, kPack, false);
     const LaunchConfig config{.name = name, .grid = {t.columns, t.chunks}, .block = {t.bx, t.by}};
-    if constexpr (kPack == 1) {
-      if (m.inner != 1) return launch(device, config, map_planes<A, Map>, map, m, t);
-    }
+    if (m.inner != 1) return launch(device, config, map_planes<kPack, A, Map>, map, m, t);
     launch(device, config, map_columns<kPack, A, Map>, map, m, t);
   }
 
-  // Whether packs of T make up every row: of the shape alone, so that sums do not depend on places.
+  // Whether packs of T make up every row, or every run of a channel: of the shape alone, so that
+  // sums do not depend on places.
   template <class T>
   bool packs_fit(const NormMatrix& m) {
-    return m.inner == 1 && m.channels % kPackOf<T> == 0;
+    return (m.inner == 1 ? m.channels : m.inner) % kPackOf<T> == 0;
   }
 
   }  // namespace norms

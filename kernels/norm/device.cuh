@@ -79,6 +79,22 @@ ROUNDOFF_DEVICE_NAMESPACE {
     }
   }
 
+  // The columns of a pack: neighbours, or one column for all its elements.
+  struct Neighbours {
+    template <int kPack, class A>
+    ROUNDOFF_DEVICE static void load(const A* p, A (&v)[kPack]) {
+      load_columns(p, v);
+    }
+  };
+  struct OneColumn {
+    template <int kPack, class A>
+    ROUNDOFF_DEVICE static void load(const A* p, A (&v)[kPack]) {
+      const A value = *p;
+      ROUNDOFF_UNROLL
+      for (int j = 0; j < kPack; ++j) v[j] = value;
+    }
+  };
+
   // kPack values from element i on.
   template <int kPack, class A, class T>
   ROUNDOFF_DEVICE void load(const TypedIn<T>& in, std::int64_t i, A (&v)[kPack]) {

@@ -1,30 +1,12 @@
-#include "kernels/norm/layer_norm.h"
-
+#include "kernels/norm/arguments.h"
 #include "kernels/norm/common.h"
 
 namespace roundoff {
 
 namespace {
 
-using norm::check_operand;
-using norm::check_out;
 using norm::sum;
 using norm::widened;
-
-struct Rows {
-  std::int64_t rows = 1;
-  std::int64_t width = 1;
-};
-
-Rows rows_of(const LayerNormParams& params, const Shape& shape, std::string_view operation) {
-  ROUNDOFF_CHECK(params.axes >= 1 && params.axes <= shape.rank(), operation, "normalises over ",
-                 params.axes, " trailing axes, shape is ", shape);
-  norm::check_eps(params.eps, operation);
-  Rows r;
-  for (int a = 0; a < shape.rank(); ++a)
-    (a < shape.rank() - params.axes ? r.rows : r.width) *= shape[a];
-  return r;
-}
 
 template <class T>
 struct Statistics {
@@ -54,15 +36,15 @@ Statistics<T> statistics(const T* x, std::int64_t n, double eps) {
 }
 
 template <class T>
-void forward(const LayerNormParams& params, Rows shape, const ConstView& x, const ConstView& gamma,
-             const ConstView& beta, const Out& y, const Out& mean, const Out& rstd,
-             Scratch& scratch) {
+void forward(const LayerNormParams& params, const NormMatrix& shape, const ConstView& x,
+             const ConstView& gamma, const ConstView& beta, const Out& y, const Out& mean,
+             const Out& rstd, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
-  const std::int64_t n = shape.width;
+  const std::int64_t n = shape.channels;
   const T* scale = widened(gamma, n, T(1), scratch);
   const T* shift = widened(beta, n, T(0), scratch);
   T* row = scratch.get<T>(n);
-  for (std::int64_t r = 0; r < shape.rows; ++r) {
+  for (std::int64_t r = 0; r < shape.outer; ++r) {
     widen(x, r * n, n, row);
     const Statistics<T> s = statistics(row, n, params.eps);
     if (mean.wanted) narrow(&s.mean, 1, mean, r);
@@ -74,11 +56,12 @@ void forward(const LayerNormParams& params, Rows shape, const ConstView& x, cons
 }
 
 template <class T>
-void backward(const LayerNormParams& params, Rows shape, const ConstView& x, const ConstView& gamma,
-              const ConstView& mean, const ConstView& rstd, const ConstView& dy, const Out& dx,
-              const Out& dgamma, const Out& dbeta, Scratch& scratch) {
+void backward(const LayerNormParams& params, const NormMatrix& shape, const ConstView& x,
+              const ConstView& gamma, const ConstView& mean, const ConstView& rstd,
+              const ConstView& dy, const Out& dx, const Out& dgamma, const Out& dbeta,
+              Scratch& scratch) {
   const Scratch::Frame frame(scratch);
-  const std::int64_t n = shape.width;
+  const std::int64_t n = shape.channels;
   const T* scale = widened(gamma, n, T(1), scratch);
   T* xhat = scratch.get<T>(n);
   T* d = scratch.get<T>(n);
@@ -106,7 +89,7 @@ void backward(const LayerNormParams& params, Rows shape, const ConstView& x, con
     narrow(d, n, dx, r * n);
   };
 
-  norm::affine_gradients(params.in_order, shape.rows, n, dgamma, dbeta, static_cast<T*>(nullptr),
+  norm::affine_gradients(params.in_order, shape.outer, n, dgamma, dbeta, static_cast<T*>(nullptr),
                          scratch, [&](std::int64_t r, std::int64_t count, T* sums) {
                            for (std::int64_t k = 0; k < count; ++k) row(r + k, sums);
                          });
@@ -117,34 +100,19 @@ void backward(const LayerNormParams& params, Rows shape, const ConstView& x, con
 void layer_norm_forward(Ref, const LayerNormParams& params, const ConstView& x,
                         const ConstView& gamma, const ConstView& beta, const Out& y,
                         const Out& mean, const Out& rstd, Scratch& scratch) {
-  constexpr std::string_view kName = "layer_norm";
-  const Rows r = rows_of(params, x.shape, kName);
-  check_operand(x, x.numel(), kName, "x");
-  check_operand(gamma, r.width, kName, "gamma");
-  check_operand(beta, r.width, kName, "beta");
-  check_out(y, x.numel(), kName, "y");
-  check_out(mean, r.rows, kName, "mean");
-  check_out(rstd, r.rows, kName, "rstd");
+  const NormMatrix m = check_layer_norm(params, x, gamma, beta, y, mean, rstd);
   norm::dispatch(params.accumulator, {x.dtype, gamma.dtype, beta.dtype},
-                 [&]<class T>() { forward<T>(params, r, x, gamma, beta, y, mean, rstd, scratch); });
+                 [&]<class T>() { forward<T>(params, m, x, gamma, beta, y, mean, rstd, scratch); });
 }
 
 void layer_norm_backward(Ref, const LayerNormParams& params, const ConstView& x,
                          const ConstView& gamma, const ConstView& mean, const ConstView& rstd,
                          const ConstView& dy, const Out& dx, const Out& dgamma, const Out& dbeta,
                          Scratch& scratch) {
-  constexpr std::string_view kName = "layer_norm_backward";
-  const Rows r = rows_of(params, x.shape, kName);
-  check_operand(x, x.numel(), kName, "x");
-  check_operand(gamma, r.width, kName, "gamma");
-  check_operand(mean, r.rows, kName, "mean");
-  check_operand(rstd, r.rows, kName, "rstd");
-  check_operand(dy, x.numel(), kName, "dy");
-  check_out(dx, x.numel(), kName, "dx");
-  check_out(dgamma, r.width, kName, "dgamma");
-  check_out(dbeta, r.width, kName, "dbeta");
+  const NormMatrix m =
+      check_layer_norm_backward(params, x, gamma, mean, rstd, dy, dx, dgamma, dbeta);
   norm::dispatch(params.accumulator, {x.dtype, gamma.dtype, dy.dtype}, [&]<class T>() {
-    backward<T>(params, r, x, gamma, mean, rstd, dy, dx, dgamma, dbeta, scratch);
+    backward<T>(params, m, x, gamma, mean, rstd, dy, dx, dgamma, dbeta, scratch);
   });
 }
 

@@ -1,14 +1,19 @@
 // A row that a group of threads holds in registers, and threads that walk along a line together.
 //
-// Which thread has which element depends on the row's length alone, not on where it lies, so that a
-// row's sums have the same bits wherever it stands in a batch. Lengths that are whole packs of 16
-// bytes: pack p is at thread p % kThreads, in one access where the row is aligned. Other lengths:
-// element i is at thread i % kThreads. Either way neighbours read neighbours.
+// The group is 8 to 256 threads of a block, or the blocks of a cluster (sm_90), 256 threads each.
+// Which thread has which element depends on the row's length and on the group alone, not on where
+// the row lies, so that a row's sums have the same bits wherever it stands in a batch. Lengths that
+// are whole packs of 16 bytes: pack p is at thread p % threads, in one access where the row is
+// aligned. Other lengths: element i is at thread i % threads. Either way neighbours read
+// neighbours.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/reduce/block.cuh"
+#include "kernels/simt/architecture.h"
+#include "kernels/simt/cluster.h"
 #include "kernels/simt/operand.cuh"
 
 namespace roundoff {
@@ -29,7 +34,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
         for (int j = 0; j < kPack; ++j) f(at[k][j]);
       }
     }
-    // f(value, other's value)
+    // f(value, others' values)
     template <class F>
     ROUNDOFF_DEVICE void all(const RowValues& other, F f) {
       ROUNDOFF_UNROLL
@@ -38,20 +43,37 @@ ROUNDOFF_DEVICE_NAMESPACE {
         for (int j = 0; j < kPack; ++j) f(at[k][j], other.at[k][j]);
       }
     }
+    template <class F>
+    ROUNDOFF_DEVICE void all(RowValues& other, F f) {
+      ROUNDOFF_UNROLL
+      for (int k = 0; k < kPacks; ++k) {
+        ROUNDOFF_UNROLL
+        for (int j = 0; j < kPack; ++j) f(at[k][j], other.at[k][j]);
+      }
+    }
+    template <class F>
+    ROUNDOFF_DEVICE void all(const RowValues& a, const RowValues& b, F f) {
+      ROUNDOFF_UNROLL
+      for (int k = 0; k < kPacks; ++k) {
+        ROUNDOFF_UNROLL
+        for (int j = 0; j < kPack; ++j) f(at[k][j], a.at[k][j], b.at[k][j]);
+      }
+    }
   };
 
-  // n <= kThreads kPacks kPack.
-  template <int kThreads, int kPacks, int kPack>
+  // n <= threads kPacks kPack.
+  template <int kPacks, int kPack>
   struct RowMap {
     int n;
     int thread;
+    int threads;
     bool packed;
 
-    ROUNDOFF_DEVICE RowMap(int length, int rank)
-        : n(length), thread(rank), packed(kPack > 1 && length % kPack == 0) {}
+    ROUNDOFF_DEVICE RowMap(int length, int rank, int size)
+        : n(length), thread(rank), threads(size), packed(kPack > 1 && length % kPack == 0) {}
 
     ROUNDOFF_DEVICE int index(int k, int j) const {
-      return packed ? (k * kThreads + thread) * kPack + j : (k * kPack + j) * kThreads + thread;
+      return packed ? (k * threads + thread) * kPack + j : (k * kPack + j) * threads + thread;
     }
 
     template <class T, class A>
@@ -122,29 +144,177 @@ ROUNDOFF_DEVICE_NAMESPACE {
     }
   }
 
-  // Threads and values a thread of a resident row of T, by its length.
+  // Threads a row and values a thread, of rows that threads of one block hold.
   template <int kThreadsARow, int kValues>
   struct RowShape {
+    static constexpr bool cluster = false;
+    static constexpr bool here = true;  // this compilation has its instructions
     static constexpr int threads = kThreadsARow;
+    static constexpr int values = kValues;
     static constexpr int block = kThreadsARow > 128 ? kThreadsARow : 128;
     static constexpr int rows = block / kThreadsARow;
-    // So many blocks a multiprocessor leave a thread 128 registers; fp64 takes more.
-    static constexpr int blocks = 512 / block;
+    static constexpr int shared = shared_size(block);
+    static constexpr int most = kThreadsARow * kValues;  // the longest row
     template <class T>
-    static constexpr int pack = kValues < 8 ? 1 : 16 / static_cast<int>(sizeof(T));
+    static constexpr int pack = kPackOf<T>;
     template <class T>
     static constexpr int packs = kValues / pack<T>;
   };
-  inline constexpr std::int64_t kResident = 8192;
 
-  // f(RowShape{}) for rows of n <= kResident elements.
+  // Of rows that the blocks of a cluster hold: so many values in each of their 256 threads.
+  template <int kValues>
+  struct ClusterShape {
+    static constexpr bool cluster = true;
+    static constexpr bool here = ROUNDOFF_HOPPER != 0;
+    static constexpr int block = 256;
+    static constexpr int values = kValues;
+    static constexpr int rows = 1;
+    static constexpr int warps = block / 32;
+    static constexpr int most_blocks = 8;  // what every sm_90 device takes
+    static constexpr int shared = 2 * warps * most_blocks;
+    static constexpr std::int64_t most = std::int64_t{most_blocks} * block * kValues;
+    template <class T>
+    static constexpr int pack = kPackOf<T>;
+    template <class T>
+    static constexpr int packs = kValues / pack<T>;
+    // Blocks of a cluster for rows of n <= most elements.
+    static constexpr unsigned cluster_for(std::int64_t n) {
+      unsigned blocks = 2;
+      while (blocks * std::int64_t{block} * kValues < n) blocks *= 2;
+      return blocks;
+    }
+  };
+
+  // Blocks a multiprocessor that leave a thread 128 registers, or all 255, for kernels that hold so
+  // many rows of T at once.
+  template <class Shape, class T, int kArrays>
+  struct BlocksFor {
+    static constexpr int registers = kArrays * Shape::values * (sizeof(T) == 8 ? 2 : 1);
+    static constexpr int value = (registers <= 48 ? 512 : 256) / Shape::block;
+  };
+
+  // Which of the rows this thread works on, and its place among the row's threads.
+  template <class Shape>
+  struct RowPlace {
+    std::int64_t row;
+    int rank;
+    int threads;
+    bool joined = false;
+
+    ROUNDOFF_DEVICE RowPlace() {
+      if constexpr (Shape::cluster) {
+        const unsigned size = cluster_size();
+        row = blockIdx.x / size;
+        rank = static_cast<int>(cluster_rank() * Shape::block + threadIdx.x);
+        threads = static_cast<int>(size) * Shape::block;
+        cluster_arrive();
+      } else {
+        row = static_cast<std::int64_t>(blockIdx.x) * Shape::rows + threadIdx.x / Shape::threads;
+        rank = static_cast<int>(threadIdx.x) % Shape::threads;
+        threads = Shape::threads;
+      }
+    }
+    // Before the first access to another block's memory: all of them run.
+    ROUNDOFF_DEVICE void join() {
+      if constexpr (Shape::cluster) {
+        if (!joined) cluster_wait();
+        joined = true;
+      }
+    }
+  };
+
+  // Combines one value a thread over a row's threads, in a fixed order; every thread gets the same
+  // bits. `memory`: Shape::shared elements of shared memory. All threads take part in each call.
+  //
+  // In a cluster every warp leaves its value with every block; after one barrier of the cluster a
+  // warp folds what its block was left: lane l values l, l + 32, ..., then a butterfly. Calls take
+  // the halves of the memory in turn, as in Shared; nobody reads another block's memory, so blocks
+  // may leave after the last call.
+  template <class Shape, class T>
+  class RowTotal {
+   public:
+    ROUNDOFF_DEVICE RowTotal(RowPlace<Shape>& place, T* memory) : place_(place), shared_(memory) {
+      if constexpr (Shape::cluster) shared_.other = memory + Shape::shared / 2;
+    }
+    template <class Op>
+    ROUNDOFF_DEVICE T operator()(T v, Op op) {
+      if constexpr (!Shape::cluster) {
+        return reduce::row<Shape::threads>(v, op, shared_);
+      } else {
+        v = warp<32>(v, op);
+        T* const half = shared_.half;
+        shared_.half = shared_.other;
+        shared_.other = half;
+        const unsigned lane = threadIdx.x % 32;
+        const auto blocks = static_cast<unsigned>(place_.threads) / Shape::block;
+        const unsigned values = blocks * Shape::warps;
+        place_.join();
+        if (lane < blocks)
+          cluster_store(half + (cluster_rank() * Shape::warps + threadIdx.x / 32), lane, v);
+        cluster_sync();
+        v = half[lane % values];
+        for (unsigned i = 32; i < values; i += 32) v = op(v, half[lane + i]);
+        for (unsigned lanes = values < 32 ? values / 2 : 16; lanes > 0; lanes /= 2)
+          v = op(v, exchange(v, static_cast<int>(lanes)));
+        return v;
+      }
+    }
+
+   private:
+    RowPlace<Shape>& place_;
+    Shared<T> shared_;
+  };
+
+  // The longest rows that a block holds, one fp32 array of them or two (fp64 counts as two).
+  inline constexpr std::int64_t kResident = 16384;
+  inline constexpr std::int64_t kResidentPair = 8192;
+  using LongRow = ClusterShape<64>;
+
+  // f(RowShape{}) for rows of n <= kResident elements: the fewest threads whose registers hold
+  // them, so that most rows need no barrier. (128 values a thread do not fit beside their
+  // addresses.)
   template <class F>
   void with_row_shape(std::int64_t n, F&& f) {
-    if (n <= 16) return f(RowShape<16, 1>{});
+    if (n <= 64) return f(RowShape<8, 8>{});
+    if (n <= 128) return f(RowShape<16, 8>{});
+    if (n <= 1024) return f(RowShape<32, 32>{});
+    if (n <= 3072) return f(RowShape<32, 96>{});
+    if (n <= 6144) return f(RowShape<64, 96>{});
+    return f(RowShape<256, 64>{});
+  }
+  // The same for n <= kResidentPair.
+  template <class F>
+  void with_pair_shape(std::int64_t n, F&& f) {
+    if (n <= 64) return f(RowShape<8, 8>{});
     if (n <= 128) return f(RowShape<16, 8>{});
     if (n <= 1024) return f(RowShape<32, 32>{});
     if (n <= 4096) return f(RowShape<128, 32>{});
     return f(RowShape<256, 32>{});
+  }
+
+  // Whether a row is longer than a block holds and a cluster of the device holds it.
+  inline bool takes_cluster(Target target, std::int64_t n, std::int64_t resident) {
+    return n > resident && n <= LongRow::most && runs(target, Architecture::sm_90a);
+  }
+
+  // Blocks of a grid.
+  inline unsigned grid_of(const char* name, std::int64_t blocks) {
+    ROUNDOFF_CHECK(blocks < (std::int64_t{1} << 31), name, blocks, " blocks, below 2^31 expected");
+    return static_cast<unsigned>(blocks);
+  }
+
+  // A launch of a kernel with rows of a shape.
+  template <class Shape>
+  LaunchConfig row_launch(const char* name, std::int64_t rows, std::int64_t n) {
+    LaunchConfig config{.name = name, .block = {Shape::block}};
+    if constexpr (Shape::cluster) {
+      config.cluster = {Shape::cluster_for(n)};
+      config.needs = Architecture::sm_90a;
+      config.grid = {grid_of(name, rows * config.cluster.x)};
+    } else {
+      config.grid = {grid_of(name, (rows + Shape::rows - 1) / Shape::rows)};
+    }
+    return config;
   }
 
   // Threads that walk along one line together: line l of [outer, n, inner] begins at base and has

@@ -1,164 +1,97 @@
 // Kernels that are limited by bandwidth move no more than they must: by the profiler's count, the
 // sectors of every request are the least that its bytes need, all sectors together are at most 1.02
 // of each input read once and each output written once, and no access of shared memory conflicts.
-#include <doctest/doctest.h>
+// Kernels of rows and channels: row_bandwidth_test.cpp.
+#include "tests/simt_kernels/bandwidth.h"
 
-#include <algorithm>
 #include <random>
-#include <sstream>
-#include <string>
-#include <vector>
 
 #include "kernels/base/convert.h"
+#include "kernels/dropout/dropout.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/elementwise/permute.h"
-#include "kernels/loss/cross_entropy.h"
-#include "kernels/simt/emulator/profiler/profile.h"
-#include "kernels/softmax/softmax.h"
+#include "kernels/reduce/reduce.h"
 #include "kernels/step/device_step.h"
-#include "tests/simt_kernels/sim_device.h"
 #include "tests/simt_kernels/step_model.h"
 
 using namespace roundoff;
 using namespace roundoff::test;
 
-namespace {
-
-constexpr double kMostTraffic = 1.02;  // of the minimum (kernels.md)
-constexpr double kSector = 32;
-
-class Profiled {
- public:
-  Profiled() { device.emulator().config.profile = true; }
-  Checked target() { return {device.target().stream, device.target().errors}; }
-
-  // Device memory of zeros, aligned as the allocator aligns it.
-  View zeros(DType dtype, const Shape& shape) {
-    const std::size_t bytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
-    void* p = device.emulator().allocate(bytes);
-    device.emulator().fill(p, 0, bytes);
-    return {p, dtype, shape};
-  }
-  static double bytes(const View& v) {
-    return static_cast<double>(v.numel()) * static_cast<double>(size_of(v.dtype));
-  }
-
-  // `minimum`: bytes that any kernel has to read and write.
-  template <class F>
-  void expect_ideal(const char* what, double minimum, F&& f) {
-    device.emulator().reset_profile();
-    f();
-    simt::RequestCounts global;
-    simt::RequestCounts shared;
-    for (const simt::LaunchProfile& l : device.emulator().profile().launches) {
-      global += l.global_loads;
-      global += l.global_stores;
-      shared += l.shared_loads;
-      shared += l.shared_stores;
-    }
-    CAPTURE(std::string(what));
-    REQUIRE(global.requests > 0);
-    const double moved = kSector * static_cast<double>(global.sectors);
-    CAPTURE(moved);
-    CAPTURE(minimum);
-    CHECK(global.sectors == global.least_sectors);
-    CHECK(moved / minimum <= kMostTraffic);
-    CHECK(shared.excess_wavefronts == 0);
-    if (moved / minimum > kMostTraffic || global.sectors != global.least_sectors ||
-        shared.excess_wavefronts != 0) {
-      std::ostringstream table;
-      device.emulator().profile().print(table);
-      MESSAGE(table.str());
-    }
-  }
-
-  SimDevice device;
-};
-
-constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
-
-}  // namespace
-
-TEST_CASE("conversions and elementwise functions read and write once") {
+TEST_CASE("conversions, elementwise functions and dropout read and write once, any types") {
   Profiled p;
-  const Shape shape{64, 1024};
-  for (const DType dtype : kTypes) {
-    CAPTURE(name(dtype));
-    const View x = p.zeros(dtype, shape);
-    const View y = p.zeros(dtype, shape);
-    const View z = p.zeros(dtype, shape);
-    const View wide = p.zeros(DType::fp32, shape);
-    const double one = Profiled::bytes(x);
-    p.expect_ideal("convert to fp32", one + Profiled::bytes(wide),
-                   [&] { convert(p.target(), x, wide); });
-    p.expect_ideal("convert from fp32", one + Profiled::bytes(wide),
-                   [&] { convert(p.target(), wide, x); });
-    p.expect_ideal("fill", one, [&] { fill(p.target(), 1.0, x); });
-    for (const Unary op : {Unary::relu, Unary::gelu, Unary::tanh, Unary::exp}) {
-      p.expect_ideal("unary forward", 2 * one, [&] { unary_forward(p.target(), {op}, x, y); });
-      p.expect_ideal("unary backward", 3 * one, [&] { unary_backward(p.target(), {op}, x, y, z); });
+  const Shape shape{64, 512};
+  SimScratch scratch(p.device);
+  for (const DType from : kTypes) {
+    for (const DType to : kTypes) {
+      CAPTURE(name(from));
+      CAPTURE(name(to));
+      const View x = p.zeros(from, shape);
+      const View y = p.zeros(to, shape);
+      const double in = bytes_of(x), out = bytes_of(y);
+      p.expect_ideal("convert", in + out, [&] { convert(p.target(), x, y); });
+      for (const Unary op : {Unary::relu, Unary::gelu, Unary::tanh, Unary::exp}) {
+        if (from != to && op != Unary::gelu) continue;
+        p.expect_ideal("unary forward", in + out, [&] { unary_forward(p.target(), {op}, x, y); });
+        p.expect_ideal("unary backward", 2 * in + out,
+                       [&] { unary_backward(p.target(), {op}, x, x, y); });
+      }
+      p.expect_ideal("add", 2 * in + out, [&] { binary_forward(p.target(), {}, x, x, y); });
+      p.expect_ideal("mul", 2 * in + out,
+                     [&] { binary_forward(p.target(), {Binary::mul}, x, x, y); });
+      p.expect_ideal("dropout", in + out,
+                     [&] { dropout_forward(p.target(), {.p = 0.5, .stream = {}}, x, y); });
+      if (to == DType::fp32)
+        p.expect_ideal("mul backward", 2 * in + out, [&] {
+          binary_backward(p.target(), {Binary::mul}, x, x, x, Out(), Out(y), scratch);
+        });
     }
-    p.expect_ideal("add", 3 * one, [&] { binary_forward(p.target(), {Binary::add}, x, y, z); });
-    p.expect_ideal("mul", 3 * one, [&] { binary_forward(p.target(), {Binary::mul}, x, y, z); });
-    SimScratch scratch(p.device);
-    p.expect_ideal("mul backward", 2 * one + Profiled::bytes(wide), [&] {
-      binary_backward(p.target(), {Binary::mul}, x, y, z, Out(), Out(wide), scratch);
+    p.expect_ideal("fill", bytes_of(p.zeros(from, shape)),
+                   [&] { fill(p.target(), 1.0, p.zeros(from, shape)); });
+  }
+}
+
+TEST_CASE("a transpose goes through shared memory without conflicts, for values of every size") {
+  Profiled p;
+  for (const DType dtype : {DType::u8, DType::bf16, DType::fp32, DType::i64}) {
+    CAPTURE(name(dtype));
+    const View x = p.zeros(dtype, {3, 64, 96});
+    const View y = p.zeros(dtype, {3, 96, 64});
+    p.expect_ideal("permute", 2 * bytes_of(x), [&] {
+      permute(p.target(), {.axes = {0, 2, 1}}, x, y);
     });
   }
+  const View x = p.zeros(DType::fp16, {256, 512});
+  const View y = p.zeros(DType::fp32, {512, 256});
+  p.expect_ideal("permute with a conversion", bytes_of(x) + bytes_of(y), [&] {
+    permute(p.target(), {.axes = {1, 0}}, x, y);
+  });
 }
 
-TEST_CASE("a transpose goes through shared memory without conflicts") {
+TEST_CASE("reductions read once, in whole sectors, without conflicts; their gradients write once") {
   Profiled p;
-  for (const DType dtype : kTypes) {
-    CAPTURE(name(dtype));
-    const View x = p.zeros(dtype, {256, 512});
-    const View y = p.zeros(dtype, {512, 256});
-    PermuteParams params;
-    params.axes = {1, 0};
-    p.expect_ideal("permute", 2 * Profiled::bytes(x), [&] { permute(p.target(), params, x, y); });
-  }
-}
-
-TEST_CASE("softmax and log-softmax read a row once and write it once") {
-  Profiled p;
-  SimScratch scratch(p.device);
-  for (const DType dtype : kTypes) {
-    for (const std::int64_t n : {64, 128, 1024, 3072, 8192}) {
+  struct Case {
+    Shape shape;
+    std::uint32_t axes;
+  };
+  for (const Case& c :
+       {Case{{4, 8192}, 2}, Case{{16, 1024}, 2}, Case{{64, 256}, 2}, Case{{256, 64}, 1}}) {
+    for (const DType dtype : kTypes) {
+      CAPTURE(c.shape);
       CAPTURE(name(dtype));
-      CAPTURE(n);
-      const Shape shape{std::max<std::int64_t>(32768 / n, 4), n};
-      const View x = p.zeros(dtype, shape);
-      const View y = p.zeros(dtype, shape);
-      const View z = p.zeros(dtype, shape);
-      const double one = Profiled::bytes(x);
-      p.expect_ideal("softmax forward", 2 * one,
-                     [&] { softmax_forward(p.target(), {}, x, y, scratch); });
-      p.expect_ideal("softmax backward", 3 * one,
-                     [&] { softmax_backward(p.target(), {}, x, y, z); });
-      p.expect_ideal("log-softmax forward", 2 * one,
-                     [&] { log_softmax_forward(p.target(), {}, x, y); });
-    }
-  }
-}
-
-TEST_CASE("the gradient of cross-entropy in place: one read, one write") {
-  Profiled p;
-  for (const DType dtype : kTypes) {
-    // A row's label and statistics are read by each of its warps, from the cache on a GPU: a share
-    // that a short row would show.
-    for (const std::int64_t n : {32768, 100'000}) {
-      CAPTURE(name(dtype));
-      CAPTURE(n);
-      const std::int64_t rows = 2;
-      const View logits = p.zeros(dtype, {rows, n});
-      const View labels = p.zeros(DType::i64, {rows});
-      const View stats = p.zeros(DType::fp32, {rows, 2});
-      const View valid = p.zeros(DType::fp32, {});
-      const View dloss = p.zeros(DType::fp32, {});
-      p.expect_ideal("cross-entropy backward", 2 * Profiled::bytes(logits), [&] {
-        cross_entropy_backward(p.target(), {}, logits, labels, ConstView::absent(), valid, stats,
-                               dloss, logits);
-      });
+      const View x = p.zeros(dtype, c.shape);
+      const View y = p.zeros(DType::fp32, reduced_shape(c.shape, c.axes, false));
+      SimScratch scratch(p.device);
+      for (const Reduce op : {Reduce::sum, Reduce::mean, Reduce::norm}) {
+        const Traffic t =
+            p.traffic([&] { reduce_forward(p.target(), op, {.axes = c.axes}, x, y, scratch); });
+        CHECK(t.launches == 1);
+        CHECK(t.loads.sectors == t.loads.least_sectors);
+        CHECK(t.read() <= kMostTraffic * bytes_of(x));
+        CHECK(t.excess() == 0);
+      }
+      const Traffic t = p.traffic(
+          [&] { reduce_backward(p.target(), Reduce::sum, {.axes = c.axes}, x, y, x, scratch); });
+      CHECK(t.written() == bytes_of(x));
     }
   }
 }
@@ -175,10 +108,12 @@ TEST_CASE(
     WindowParams params;
     // Gradient, then gradient, master (read and written), two moments (likewise) and the copy.
     const auto g = static_cast<double>(size_of(gradient));
-    p.expect_ideal("both launches", 2 * kSize * (g + g + 8 + 16 + 2), [&] {
-      inspect_window(p.target(), params, table);
-      update_window(p.target(), AdamParams{}, table);
-    });
-    CHECK(p.device.emulator().profile().launches.size() == 2);
+    p.expect_ideal(
+        "both launches", 2 * kSize * (g + g + 8 + 16 + 2),
+        [&] {
+          inspect_window(p.target(), params, table);
+          update_window(p.target(), AdamParams{}, table);
+        },
+        2);
   }
 }

@@ -1,9 +1,7 @@
 // Conversions, element-wise kernels, reductions, embedding and dropout under the sanitizer: silent
-// under many schedules, and the same bits under each. And what they move, by the profiler: every
-// element once, in whole sectors, without conflicts in shared memory.
+// under many schedules, and the same bits under each. What they move: bandwidth_test.cpp.
 #include <doctest/doctest.h>
 
-#include <functional>
 #include <vector>
 
 #include "kernels/base/convert.h"
@@ -12,7 +10,6 @@
 #include "kernels/elementwise/permute.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/reduce/reduce.h"
-#include "kernels/simt/emulator/profiler/profile.h"
 #include "tests/kernels/bounds.h"
 #include "tests/simt_kernels/sim_device.h"
 
@@ -44,40 +41,6 @@ void under_schedules(F f) {
     REQUIRE(results.size() == first.size());
     for (std::size_t i = 0; i < results.size(); ++i) CHECK(same_bits(results[i], first[i]));
   }
-}
-
-struct Traffic {
-  simt::RequestCounts loads, stores;
-  std::uint64_t excess = 0;  // wavefronts of shared memory
-  std::size_t launches = 0;
-};
-
-Traffic traffic(SimDevice& device, const std::function<void()>& run) {
-  device.emulator().config.profile = true;
-  device.emulator().reset_profile();
-  run();
-  Traffic t;
-  for (const simt::LaunchProfile& launch : device.emulator().profile().launches) {
-    t.loads += launch.global_loads;
-    t.stores += launch.global_stores;
-    t.excess += launch.shared_loads.excess_wavefronts + launch.shared_stores.excess_wavefronts;
-    ++t.launches;
-  }
-  return t;
-}
-
-// `reads` and `writes`: bytes that have to be moved; 2% are for what belongs to rows and outputs.
-void check_ideal(const Traffic& t, std::int64_t reads, std::int64_t writes) {
-  CHECK(t.launches == 1);
-  CHECK(t.loads.sectors == t.loads.least_sectors);
-  CHECK(t.stores.sectors == t.stores.least_sectors);
-  CHECK(static_cast<double>(32 * t.loads.sectors) <= 1.02 * static_cast<double>(reads));
-  CHECK(static_cast<double>(32 * t.stores.sectors) <= 1.02 * static_cast<double>(writes));
-  CHECK(t.excess == 0);
-}
-
-std::int64_t bytes(const Array& a) {
-  return a.size() * static_cast<std::int64_t>(size_of(a.dtype()));
 }
 
 }  // namespace
@@ -175,83 +138,4 @@ TEST_CASE("sanitizer: reductions, embedding and dropout") {
     }));
     CHECK(device.take_errors().code == 0);
   });
-}
-
-TEST_CASE("profile: element-wise kernels read and write once, in whole sectors") {
-  SimDevice device;
-  const auto target = device.target();
-  const Shape shape{64, 256};
-  for (const DType from : {DType::fp32, DType::fp16, DType::bf16}) {
-    for (const DType to : {DType::fp32, DType::fp16, DType::bf16}) {
-      CAPTURE(name(from));
-      CAPTURE(name(to));
-      const Array x = filled(from, shape, 1);
-      Array y(to, shape);
-      const Resident rx(device, x);
-      const Resident ry(device, y);
-      check_ideal(traffic(device, [&] { convert(target, rx, ry.out()); }), bytes(x), bytes(y));
-      check_ideal(
-          traffic(device, [&] { unary_forward(target, {.op = Unary::gelu}, rx, ry.out()); }),
-          bytes(x), bytes(y));
-      check_ideal(
-          traffic(device, [&] { unary_backward(target, {.op = Unary::exp}, rx, rx, ry.out()); }),
-          2 * bytes(x), bytes(y));
-      check_ideal(traffic(device, [&] { binary_forward(target, {}, rx, rx, ry.out()); }),
-                  2 * bytes(x), bytes(y));
-      check_ideal(
-          traffic(device, [&] { dropout_forward(target, {.p = 0.5, .stream = {}}, rx, ry.out()); }),
-          bytes(x), bytes(y));
-      const Resident rt(device, Array(to, {256, 64}));
-      check_ideal(traffic(device,
-                          [&] {
-                            permute(target, {.axes = {1, 0}}, rx, rt.out());
-                          }),
-                  bytes(x), bytes(y));
-    }
-  }
-}
-
-TEST_CASE("profile: tiles of every size of value meet no conflicts") {
-  SimDevice device;
-  for (const DType dtype : {DType::u8, DType::bf16, DType::fp32, DType::i64}) {
-    CAPTURE(name(dtype));
-    const Array x(dtype, {3, 64, 96}, std::vector<double>(3 * 64 * 96, 1.0));
-    Array y(dtype, {3, 96, 64});
-    const Resident rx(device, x);
-    const Resident ry(device, y);
-    check_ideal(traffic(device,
-                        [&] {
-                          permute(device.target(), {.axes = {0, 2, 1}}, rx, ry.out());
-                        }),
-                bytes(x), bytes(y));
-  }
-}
-
-TEST_CASE("profile: reductions read once, in whole sectors, without conflicts") {
-  SimDevice device;
-  const auto target = device.target();
-  struct Case {
-    Shape shape;
-    std::uint32_t axes;
-  };
-  for (const Case& c :
-       {Case{{4, 8192}, 2}, Case{{16, 1024}, 2}, Case{{64, 256}, 2}, Case{{256, 64}, 1}}) {
-    for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16}) {
-      CAPTURE(c.shape);
-      CAPTURE(name(dtype));
-      const Array x = filled(dtype, c.shape, 1);
-      const Resident rx(device, x);
-      Array y(DType::fp32, reduced_shape(c.shape, c.axes, false));
-      const Resident ry(device, y);
-      for (const Reduce op : {Reduce::sum, Reduce::mean, Reduce::norm}) {
-        const Traffic t = traffic(device, [&] {
-          reduce_forward(target, op, {.axes = c.axes}, rx, ry.out(), device.scratch());
-        });
-        CHECK(t.launches == 1);
-        CHECK(t.loads.sectors == t.loads.least_sectors);
-        CHECK(static_cast<double>(32 * t.loads.sectors) <= 1.02 * static_cast<double>(bytes(x)));
-        CHECK(t.excess == 0);
-      }
-    }
-  }
 }

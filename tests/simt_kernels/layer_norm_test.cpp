@@ -158,6 +158,80 @@ TEST_CASE("LayerNorm and its gradients within the computed bounds: widths, types
   }
 }
 
+TEST_CASE("rows that a cluster holds on sm_90, and a block reads thrice elsewhere") {
+  struct Case {
+    std::int64_t rows, n;
+    DType dtype;
+    int offset;
+  };
+  for (const Case& c : {Case{20, 8200, DType::bf16, 0},
+                        {3, 16385, DType::fp32, 0},
+                        {17, 16392, DType::fp16, 1},
+                        {2, 65536, DType::bf16, 0}}) {
+    const std::int64_t size = c.rows * c.n;
+    const Array x(c.dtype, {c.rows, c.n}, normal_values(size, 1, 3), c.offset);
+    const Array dy(c.dtype, {c.rows, c.n}, normal_values(size, 2), c.offset);
+    const Array gamma(DType::fp32, {c.n}, normal_values(c.n, 3));
+    const oracle::LayerNormParams p{.rows = c.rows, .n = c.n, .eps = 1e-5};
+    const Arithmetic a = norm_arithmetic(c.dtype, c.dtype);
+    const Bound of_x = bound::layer_norm_backward(p, x.values(), gamma.values(), dy.values(), a).x;
+    const bound::NormGradients sums = bound::layer_norm_backward(
+        p, x.values(), gamma.values(), dy.values(), norm_arithmetic(c.dtype, DType::fp32));
+    for (const auto architecture : {simt::SimArchitecture::sm_90a, simt::SimArchitecture::sm_80}) {
+      CAPTURE(c.n);
+      SimDevice device(6);
+      device.emulator().config.architecture = architecture;
+      const Forward f = forward(device, {}, x, &gamma);
+      check_bound(f.y, bound::layer_norm(p, x.values(), gamma.values(), {}, a));
+      const Gradients g = backward(device, {}, x, &gamma, f, dy);
+      check_bound(g.dx, of_x);
+      check_bound(g.dgamma, sums.gamma);
+      check_bound(g.dbeta, sums.beta);
+    }
+  }
+}
+
+TEST_CASE("dgamma and dbeta beside dx: rows of a block in turns, of every shape; dx unwanted") {
+  struct Case {
+    std::int64_t rows, n;
+  };
+  for (const Case& c : {Case{5000, 24}, {1000, 100}, {600, 65}, {150, 1000}, {70, 3001}}) {
+    for (const DType dtype : {DType::fp32, DType::bf16}) {
+      CAPTURE(c.rows);
+      CAPTURE(c.n);
+      SimDevice device(4);
+      const std::int64_t size = c.rows * c.n;
+      const Array x(dtype, {c.rows, c.n}, normal_values(size, 1, 3));
+      const Array dy(dtype, {c.rows, c.n}, normal_values(size, 2));
+      const Array gamma(DType::fp32, {c.n}, normal_values(c.n, 3));
+      const oracle::LayerNormParams p{.rows = c.rows, .n = c.n, .eps = 1e-5};
+      const Forward f = forward(device, {}, x, &gamma);
+      const Gradients g = backward(device, {}, x, &gamma, f, dy);
+      const auto bounds = [&](DType output) {
+        return bound::layer_norm_backward(p, x.values(), gamma.values(), dy.values(),
+                                          norm_arithmetic(dtype, output));
+      };
+      check_bound(g.dx, bounds(dtype).x);
+      const bound::NormGradients sums = bounds(DType::fp32);
+      check_bound(g.dgamma, sums.gamma);
+      check_bound(g.dbeta, sums.beta);
+      SimScratch scratch(device);
+      Array alone(DType::fp32, {c.n}), dx(dtype, {c.rows, c.n});
+      const Resident rx(device, x), rdy(device, dy), rg(device, gamma), rm(device, f.mean),
+          rr(device, f.rstd);
+      Resident to_beta(device, alone), to_dx(device, dx);
+      layer_norm_backward(device.target(), {}, *rx, *rg, *rm, *rr, *rdy, {}, {}, to_beta.out(),
+                          scratch);
+      layer_norm_backward(device.target(), {}, *rx, *rg, *rm, *rr, *rdy, to_dx.out(), {}, {},
+                          scratch);
+      to_beta.fetch();
+      to_dx.fetch();
+      CHECK(same_bits(alone, g.dbeta));
+      CHECK(same_bits(dx, g.dx));
+    }
+  }
+}
+
 TEST_CASE("several trailing axes are one row; other types of output; an fp64 accumulator") {
   SimDevice device;
   const Values v = normal_values(2 * 40, 1);

@@ -20,6 +20,14 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 DType wide(DType dtype) { return dtype == DType::fp64 ? DType::fp64 : DType::fp32; }
 
+// A NaN equals a NaN.
+bool same_values(const Array& a, const Array& b) {
+  const std::vector<double> as = a.values(), bs = b.values();
+  for (std::size_t i = 0; i < as.size(); ++i)
+    if (!(as[i] == bs[i] || (std::isnan(as[i]) && std::isnan(bs[i])))) return false;
+  return as.size() == bs.size();
+}
+
 struct Options {
   CrossEntropyParams params{};
   double seed = 1;
@@ -30,6 +38,26 @@ struct Options {
 struct Result {
   Array loss, valid, stats, dlogits;
 };
+
+// In one call: the same bits.
+void check_at_once(SimDevice& device, const Result& want, const Array& logits,
+                   const ConstView& target, const ConstView& weight, const ConstView& dloss,
+                   const Options& o) {
+  const bool in_place = o.gradient == DType::i64;
+  Array loss(want.loss.dtype(), want.loss.shape()), valid(want.valid.dtype(), {});
+  Array dlogits = in_place ? logits : Array(o.gradient, logits.shape());
+  SimScratch scratch(device);
+  const Resident x(device, logits);
+  Resident to_loss(device, loss), to_valid(device, valid), dx(device, dlogits);
+  cross_entropy_with_gradient(device.target(), o.params, in_place ? ConstView(*dx) : ConstView(*x),
+                              target, weight, dloss, to_loss.out(), to_valid.out(), dx.out(),
+                              scratch);
+  for (Resident* array : {&to_loss, &to_valid, &dx}) array->fetch();
+  CHECK(same_values(loss, want.loss));
+  CHECK(same_values(valid, want.valid));
+  CHECK(same_values(dlogits, want.dlogits));
+  CHECK(dlogits.guards_intact());
+}
 
 Result run(SimDevice& device, const Array& logits, const Array& target, const Options& o = {},
            const Array* weight = nullptr) {
@@ -57,6 +85,7 @@ Result run(SimDevice& device, const Array& logits, const Array& target, const Op
   for (Resident* array : {&loss, &valid, &stats, &dx}) array->fetch();
   for (const Array* array : {&r.loss, &r.valid, &r.stats, &r.dlogits})
     CHECK(array->guards_intact());
+  check_at_once(device, r, logits, *t, view, *d, o);
   if (!o.label_errors) CHECK(device.take_errors().code == 0);
   return r;
 }
@@ -76,11 +105,11 @@ void check_fp32(double got, double want) {
   check_near(got, want, 8 * 0x1p-24 * std::max(std::abs(want), 1.0));
 }
 
-// Roundings of a term of a sum over classes (cross_entropy.cu, softmax's depth): up to 33 elements
-// a thread in registers, or every 16th to 256th of the row, and the tree. Rows are added in fp64.
+// Roundings of a term of a sum over classes (cross_entropy.cu, softmax's depth): up to 97 elements
+// a thread in registers, or every 256th of the row (fewer in a cluster), and the tree. Rows are
+// added in fp64.
 std::int64_t depth(std::int64_t n) {
-  if (n <= 16) return n;
-  if (n <= 8192) return 41;
+  if (n <= 16384) return std::min<std::int64_t>(n, 97) + 8;
   return n / 256 + 8 + 4 * (n / 512 + 8);
 }
 
@@ -353,9 +382,41 @@ TEST_CASE("other types of gradient, an fp64 accumulator, gradients that are adde
   for (std::int64_t i = 0; i < 120; ++i) REQUIRE(added[i] == 2 * single.dlogits[i]);
 }
 
+TEST_CASE("rows that a cluster holds on sm_90, and a block reads twice elsewhere") {
+  struct Case {
+    std::int64_t rows, classes;
+    DType dtype;
+  };
+  for (const Case& c : {Case{3, 16392, DType::bf16},
+                        {2, 33001, DType::fp32},
+                        {1, 70000, DType::fp16},
+                        {1, 131072, DType::bf16}}) {
+    const std::int64_t size = c.rows * c.classes;
+    const Array x(c.dtype, {c.rows, c.classes}, Uniform(21).take(size, 9), c.rows % 2);
+    const Array w(DType::fp32, {c.classes}, positive(Uniform(22).take(c.classes), 0.25));
+    const std::vector<std::int64_t> labels{c.classes - 1, 0, -100};
+    const std::vector<double> label_values(labels.begin(), labels.begin() + c.rows);
+    const Array y(DType::i64, {c.rows}, label_values);
+    for (const auto architecture : {simt::SimArchitecture::sm_90a, simt::SimArchitecture::sm_80}) {
+      CAPTURE(c.classes);
+      SimDevice device(3);
+      device.emulator().config.architecture = architecture;
+      const Options o{.params = {.reduction = Reduction::mean}, .seed = 3};
+      const Result r = run(device, x, y, o, &w);
+      const oracle::CrossEntropyParams p{
+          .rows = c.rows, .classes = c.classes, .reduction = oracle::Reduction::mean};
+      const std::vector<double> xs = x.values(), ws = w.values(), dloss{3};
+      const std::vector<std::int64_t> own(labels.begin(), labels.begin() + c.rows);
+      check(r.loss, bound::cross_entropy(p, xs, own, ws, arithmetic(c.dtype, DType::fp32)));
+      check(r.dlogits,
+            bound::cross_entropy_backward(p, xs, own, ws, dloss, arithmetic(c.dtype, c.dtype)));
+    }
+  }
+}
+
 TEST_CASE("a row has the same loss and gradient wherever it stands in a batch") {
   SimDevice device;
-  for (const std::int64_t classes : {3, 19, 257, 1001, 9001}) {
+  for (const std::int64_t classes : {3, 19, 257, 1001, 9001, 20001}) {
     const std::int64_t rows = 3;
     const std::vector<double> values = Uniform(33).take(rows * classes, 9);
     const Options o{.params = {.label_smoothing = 0.1, .reduction = Reduction::none}};
@@ -408,7 +469,50 @@ TEST_CASE("cross-entropy refuses what does not fit, before a launch; unwanted ou
   CHECK_THROWS_WITH_AS(forward(*labels, *weight, {}, loss.out()),
                        "[cross_entropy] class weights have shape [2], 3 classes expected", Error);
   CHECK(device.emulator().counters().launches == 0);
+  CHECK_THROWS_WITH_AS(cross_entropy_with_gradient(device.target(), {}, *logits, *labels, none,
+                                                   *weight, Out(), Out(), Out(), scratch),
+                       "[cross_entropy] dloss has shape [2], expected []", Error);
+  CHECK(device.emulator().counters().launches == 0);
   forward(*labels, none, {}, loss.out());
   loss.fetch();
   check_fp32(out[0], std::log(3.0));
+}
+
+TEST_CASE("loss and gradient at once: what is not wanted is left out; many rows; no rows") {
+  SimDevice device;
+  SimScratch scratch(device);
+  const std::int64_t rows = 20000;
+  const Array x(DType::fp32, {rows, 3}, Uniform(41).take(3 * rows, 4));
+  std::vector<double> labels;
+  for (std::int64_t i = 0; i < rows; ++i)
+    labels.push_back(i % 7 == 6 ? -100.0 : static_cast<double>(i % 3));
+  // Sums of several stages; every check of run() compares with the two calls.
+  const Result r = run(device, x, Array(DType::i64, {rows}, labels));
+  CHECK(r.valid[0] == static_cast<double>(rows - rows / 7));
+  const Array y(DType::i64, {rows}, labels), seed(DType::fp32, {}, {1.0});
+  const Resident rx(device, x), ry(device, y), rs(device, seed);
+  Array loss(DType::fp32, {}), dx(DType::fp32, {rows, 3});
+  Resident to_loss(device, loss), to_dx(device, dx);
+  const ConstView none = ConstView::absent();
+  cross_entropy_with_gradient(device.target(), {}, *rx, *ry, none, *rs, Out(), Out(), to_dx.out(),
+                              scratch);
+  cross_entropy_with_gradient(device.target(), {}, *rx, *ry, none, *rs, to_loss.out(), Out(), Out(),
+                              scratch);
+  to_loss.fetch();
+  to_dx.fetch();
+  CHECK(loss[0] == r.loss[0]);
+  CHECK(same_values(dx, r.dlogits));
+  // The reference: its own bits, from one call.
+  Scratch host;
+  Array ref_loss(DType::fp32, {}), ref_stats(DType::fp32, {rows, 2}), ref_valid(DType::fp32, {}),
+      at_once = x, apart(DType::fp32, {rows, 3});
+  cross_entropy_forward(Ref{}, {}, *x, *y, none, ref_loss.out(), ref_valid.out(), ref_stats.out());
+  cross_entropy_backward(Ref{}, {}, *x, *y, none, *ref_valid, *ref_stats, *seed, apart.out());
+  Array loss_at_once(DType::fp32, {});
+  cross_entropy_with_gradient(Ref{}, {}, *at_once, *y, none, *seed, loss_at_once.out(), Out(),
+                              at_once.out(), host);
+  CHECK(loss_at_once[0] == ref_loss[0]);
+  CHECK(same_values(at_once, apart));
+  const Result nothing = run(device, Array(DType::fp32, {0, 3}), Array(DType::i64, Shape{0}));
+  CHECK(nothing.loss[0] == 0);
 }

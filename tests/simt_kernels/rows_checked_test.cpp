@@ -68,7 +68,8 @@ TEST_CASE("softmax: every width of row, long rows, other axes, mixed types") {
       {{9, 3}, 1, DType::fp32, DType::fp32},    {{9, 100}, 1, DType::bf16, DType::bf16},
       {{5, 99}, 1, DType::fp64, DType::fp64},   {{5, 600}, 1, DType::fp16, DType::fp16},
       {{2, 2001}, 1, DType::fp32, DType::fp32}, {{1, 4104}, 1, DType::bf16, DType::bf16},
-      {{2, 8193}, 1, DType::fp16, DType::fp16}, {{3, 11, 5}, 1, DType::bf16, DType::bf16},
+      {{2, 8193}, 1, DType::fp16, DType::fp16}, {{9, 2100}, 1, DType::fp16, DType::fp16},
+      {{3, 4200}, 1, DType::bf16, DType::bf16}, {{3, 11, 5}, 1, DType::bf16, DType::bf16},
       {{3, 70}, 1, DType::fp16, DType::fp32}};
   under_schedules([&](SimDevice& device, Results& results) {
     for (const Case& c : cases) {
@@ -83,6 +84,39 @@ TEST_CASE("softmax: every width of row, long rows, other axes, mixed types") {
       results.add(rdx, dx);
       log_softmax_forward(device.target(), params, *rx, ry.out());
       results.add(ry, y);
+    }
+  });
+}
+
+TEST_CASE("rows of clusters: softmax, losses and norms over shared memory of other blocks") {
+  under_schedules([&](SimDevice& device, Results& results) {
+    for (const std::int64_t n : {16392, 33001}) {
+      const Shape shape{2, n};
+      Array x = filled(DType::bf16, shape, 1);
+      const Array dy = filled(DType::bf16, shape, 2), labels(DType::i64, {2}, {3, 16391}),
+                  seed(DType::fp32, {}, {2.0});
+      Array y(DType::bf16, shape), dx(DType::bf16, shape), mean(DType::fp32, {2}),
+          rstd(DType::fp32, {2}), dgamma(DType::fp32, {n}), loss(DType::fp32, {});
+      SimScratch scratch(device);
+      Resident rx(device, x);
+      const Resident rdy(device, dy), rt(device, labels), rs(device, seed);
+      Resident ry(device, y), rdx(device, dx), rm(device, mean), rr(device, rstd),
+          rg(device, dgamma), rl(device, loss);
+      const ConstView none = ConstView::absent();
+      const auto target = device.target();
+      softmax_forward(target, {}, *rx, ry.out(), scratch);
+      results.add(ry, y);
+      softmax_backward(target, {}, *ry, *rdy, rdx.out());
+      results.add(rdx, dx);
+      layer_norm_forward(target, {}, *rx, none, none, ry.out(), rm.out(), rr.out(), scratch);
+      results.add(ry, y);
+      layer_norm_backward(target, {}, *rx, none, *rm, *rr, *rdy, rdx.out(), rg.out(), {}, scratch);
+      results.add(rdx, dx);
+      results.add(rg, dgamma);
+      cross_entropy_with_gradient(target, {}, *rx, *rt, none, *rs, rl.out(), {}, rx.out(), scratch);
+      results.add(rl, loss);
+      results.add(rx, x);
+      CHECK(device.take_errors().code == 0);
     }
   });
 }
@@ -117,6 +151,11 @@ TEST_CASE("losses: labels and probabilities, in place, sums of many rows") {
       const CrossEntropyParams params{.label_smoothing = c.smoothing};
       cross_entropy_forward(device.target(), params, *rx, *rt, *rw, rl.out(), rv.out(), rs.out(),
                             scratch);
+      Array at_once = x;
+      Resident ra(device, at_once);
+      cross_entropy_with_gradient(device.target(), params, *ra, *rt, *rw, *rg, rl.out(), rv.out(),
+                                  ra.out(), scratch);
+      results.add(ra, at_once);
       cross_entropy_backward(device.target(), params, *rx, *rt, *rw, *rv, *rs, *rg, rx.out());
       results.add(rl, loss);
       results.add(rx, x);
@@ -143,9 +182,11 @@ TEST_CASE("norms: rows and channels, statistics that are formed again in fp64") 
     Shape shape;
     DType dtype;
   };
-  const Case cases[] = {{{40, 16}, DType::bf16},  {{7, 33}, DType::fp32},   {{5, 700}, DType::fp16},
-                        {{2, 3001}, DType::fp32}, {{2, 8200}, DType::bf16}, {{6, 20}, DType::fp64},
-                        {{300, 24}, DType::bf16}, {{3, 5, 70}, DType::fp32}};
+  const Case cases[] = {{{40, 16}, DType::bf16},   {{7, 33}, DType::fp32},
+                        {{5, 700}, DType::fp16},   {{2, 3001}, DType::fp32},
+                        {{2, 8200}, DType::bf16},  {{6, 20}, DType::fp64},
+                        {{300, 24}, DType::bf16},  {{3, 5, 70}, DType::fp32},
+                        {{90, 1000}, DType::bf16}, {{3, 5, 64}, DType::fp16}};
   under_schedules([&](SimDevice& device, Results& results) {
     for (const Case& c : cases) {
       for (const double scale : {3.0, 1e20}) {

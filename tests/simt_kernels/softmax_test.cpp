@@ -57,11 +57,11 @@ oracle::SoftmaxParams geometry(const Shape& shape, int axis) {
 }
 
 // Roundings that a term of a row's sum passes through (softmax.cu): a thread's own elements, which
-// are at most 33 where the row is resident; a rescaling (at most 4 each) before every pack of a
-// longer row; the tree.
+// are at most 97 where the row is resident; a rescaling (at most 4 each) before every pack of a
+// longer row, which is more than a cluster's 65 and its tree; the tree.
 std::int64_t depth(std::int64_t n, std::int64_t inner) {
   if (inner != 1) return n / 8 + 4;
-  if (n <= 8192) return std::min<std::int64_t>(n, 33) + 8;
+  if (n <= 16384) return std::min<std::int64_t>(n, 97) + 8;
   return n / 256 + 8 + 4 * (n / 512 + 8);
 }
 
@@ -178,12 +178,13 @@ TEST_CASE("softmax and its gradients within the computed bounds: lengths, axes, 
     int axis;
     std::uint64_t schedules = 1;
   };
-  const Case cases[] = {{{1}, 0},         {{5, 1}, 1},       {{9, 2}, 1},        {{3, 5}, 1, 4},
-                        {{3, 5}, 0, 4},   {{5, 31}, 1},      {{5, 32}, 1},       {{5, 33}, 1},
-                        {{3, 255}, 1},    {{3, 256}, 1},     {{3, 257}, 1, 4},   {{2, 1000}, 1},
-                        {{2, 1024}, 1},   {{2, 5000}, 1, 2}, {{1, 8192}, 1},     {{1, 8193}, 1, 2},
-                        {{1, 200000}, 1}, {{40, 300}, 0},    {{2, 33, 7}, 1, 4}, {{2, 3, 4, 5}, -2},
-                        {{1, 1}, 0},      {{0, 3}, 1},       {{3, 0}, 1},        {{3, 0}, 0}};
+  const Case cases[] = {{{1}, 0},           {{5, 1}, 1},        {{9, 2}, 1},      {{3, 5}, 1, 4},
+                        {{3, 5}, 0, 4},     {{5, 31}, 1},       {{5, 32}, 1},     {{5, 33}, 1},
+                        {{3, 255}, 1},      {{3, 256}, 1},      {{3, 257}, 1, 4}, {{2, 1000}, 1},
+                        {{2, 1024}, 1},     {{3, 3072}, 1},     {{3, 6000}, 1},   {{2, 5000}, 1, 2},
+                        {{1, 8192}, 1},     {{1, 8193}, 1, 2},  {{1, 200000}, 1}, {{40, 300}, 0},
+                        {{2, 33, 7}, 1, 4}, {{2, 3, 4, 5}, -2}, {{1, 1}, 0},      {{0, 3}, 1},
+                        {{3, 0}, 1},        {{3, 0}, 0}};
   for (const Case& c : cases) {
     const oracle::SoftmaxParams p = geometry(c.shape, c.axis);
     for (std::uint64_t k = 0; k < c.schedules; ++k) {
@@ -217,9 +218,42 @@ TEST_CASE("softmax and its gradients within the computed bounds: lengths, axes, 
   }
 }
 
+TEST_CASE("rows that a cluster holds on sm_90, and a block reads twice elsewhere") {
+  struct Case {
+    std::int64_t rows, n;
+    DType dtype;
+    std::int64_t offset;
+  };
+  for (const Case& c : {Case{3, 16385, DType::bf16, 0},
+                        {2, 16392, DType::fp32, 1},
+                        {1, 32776, DType::fp16, 0},
+                        {2, 65544, DType::bf16, 0},
+                        {1, 131072, DType::fp16, 0},
+                        {1, 131073, DType::fp16, 0}}) {
+    const Shape shape{c.rows, c.n};
+    const oracle::SoftmaxParams p = geometry(shape, 1);
+    const Array x(c.dtype, shape, Uniform(81).take(shape.numel(), 8), c.offset);
+    const Array dy(c.dtype, shape, Uniform(82).take(shape.numel()), c.offset);
+    const Arithmetic a = arithmetic(c.dtype, c.dtype, p);
+    for (const auto architecture : {simt::SimArchitecture::sm_90a, simt::SimArchitecture::sm_80}) {
+      CAPTURE(c.n);
+      SimDevice device(5);
+      device.emulator().config.architecture = architecture;
+      const Array y = softmax(device, x, false);
+      const Array z = softmax(device, x, true);
+      const Comparison cy = compare(y, bound::softmax(p, x.values(), a));
+      CHECK_MESSAGE(cy.holds, describe(cy));
+      const Comparison cz = compare(z, bound::log_softmax(p, x.values(), a));
+      CHECK_MESSAGE(cz.holds, describe(cz));
+      check_gradient(gradient(device, y, dy, false), y, dy, false, p);
+      check_gradient(gradient(device, z, dy, true, {}, 1 - c.offset), z, dy, true, p);
+    }
+  }
+}
+
 TEST_CASE("a row has the same bits wherever it stands in a batch") {
   SimDevice device;
-  for (const std::int64_t n : {3, 19, 64, 257, 1001, 9001}) {
+  for (const std::int64_t n : {3, 19, 64, 257, 1001, 2048, 5001, 9001, 20001}) {
     const std::int64_t rows = 3;
     const std::vector<double> values = Uniform(71).take(rows * n, 9);
     const Array x(DType::bf16, {rows, n}, values);
@@ -240,7 +274,8 @@ TEST_CASE("a row has the same bits wherever it stands in a batch") {
 }
 
 TEST_CASE("the same bits under every schedule") {
-  for (const Shape& shape : {Shape{7, 13}, Shape{3, 700}, Shape{2, 9001}, Shape{50, 3, 9}}) {
+  for (const Shape& shape :
+       {Shape{7, 13}, Shape{3, 700}, Shape{2, 9001}, Shape{2, 17000}, Shape{50, 3, 9}}) {
     const int axis = 1;
     const Array x(DType::bf16, shape, Uniform(61).take(shape.numel(), 20));
     SimDevice first(0);

@@ -19,4 +19,11 @@ void sim_launch(StreamRef stream, const LaunchConfig& config, bool checked,
   static_cast<SimStream*>(stream.handle)->launch(config, checked, std::move(body));
 }
 
+bool sim_runs(StreamRef stream, Architecture architecture) {
+  if (architecture == Architecture::any) return true;
+  return stream.handle != nullptr &&
+         static_cast<SimStream*>(stream.handle)->device().config.architecture ==
+             SimArchitecture::sm_90a;
+}
+
 }  // namespace roundoff::simt

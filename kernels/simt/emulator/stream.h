@@ -25,4 +25,7 @@ class ROUNDOFF_SIMT_API SimStream {
   Emulator& device_;
 };
 
+// Whether the device behind a simulated stream runs kernels that need `architecture`.
+ROUNDOFF_SIMT_API bool sim_runs(StreamRef stream, Architecture architecture);
+
 }  // namespace roundoff::simt
