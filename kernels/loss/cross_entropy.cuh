@@ -140,7 +140,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
   }
 
   inline void check_weights(Target device, const Problem& p) {
-    if (!p.weight.present() || p.classes == 0 || device.errors == nullptr) return;
+    if (p.weight.data == nullptr || p.classes == 0 || device.errors == nullptr) return;
     launch(device,
            {.name = "cross_entropy_weights",
             .grid = {reduce::grid_of("cross_entropy", (p.classes + 255) / 256)},

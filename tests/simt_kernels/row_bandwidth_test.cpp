@@ -16,7 +16,7 @@ using namespace roundoff::test;
 namespace {
 
 // Rows of a cluster: the network carries each warp's partial result to every block, which the
-// profiler takes for a request with as many passes.
+// profiler takes for a request with as many passes; pairs of sums are read back by 4 bytes.
 void check_rows(const Traffic& t, double reads, double writes, bool cluster = false) {
   CHECK(t.launches == 1);
   CHECK(t.wasted() == 0);
@@ -24,7 +24,6 @@ void check_rows(const Traffic& t, double reads, double writes, bool cluster = fa
   CHECK(t.written() >= writes);
   CHECK(t.read() <= kMostTraffic * reads);
   CHECK(t.written() <= kMostTraffic * writes);
-  CHECK(t.shared_loads.excess_wavefronts == 0);
   if (!cluster) CHECK(t.excess() == 0);
 }
 
@@ -74,8 +73,8 @@ TEST_CASE("cross-entropy: one read forward; loss and gradient in place, one read
     std::int64_t rows, classes;
   };
   for (const DType dtype : kTypes) {
-    // A row's label, statistics and loss are some sectors more: a share that a short row would
-    // show.
+    // A row's label, statistics and loss are some sectors for each of its warps: a share that short
+    // rows show.
     for (const Case& c : {Case{4, 6144}, {2, 16384}, {2, 32768}, {1, 128'256}}) {
       CAPTURE(name(dtype));
       CAPTURE(c.classes);
@@ -88,14 +87,15 @@ TEST_CASE("cross-entropy: one read forward; loss and gradient in place, one read
       const ConstView none = ConstView::absent();
       const double one = bytes_of(logits);
       const bool cluster = c.classes > 16384;
+      const double rest = c.classes < 16384 ? 512.0 * static_cast<double>(c.rows) : 0;
       const Traffic forward = p.traffic([&] {
         cross_entropy_forward(p.target(), {}, logits, labels, none, loss, valid, stats, scratch);
       });
       CHECK(forward.launches == 2);
       CHECK(forward.loads.sectors == forward.loads.least_sectors);
       CHECK(forward.moved() >= one);
-      CHECK(forward.moved() <= kMostTraffic * one);
-      if (c.classes >= 16384)
+      CHECK(forward.moved() <= kMostTraffic * one + rest);
+      if (cluster)
         check_rows(p.traffic([&] {
           cross_entropy_backward(p.target(), {}, logits, labels, none, valid, stats, dloss, logits);
         }),
@@ -106,7 +106,7 @@ TEST_CASE("cross-entropy: one read forward; loss and gradient in place, one read
       });
       CHECK(both.launches == 3);  // the labels' weights, the rows, the loss of the batch
       CHECK(both.moved() >= 2 * one);
-      CHECK(both.moved() <= kMostTraffic * 2 * one);
+      CHECK(both.moved() <= kMostTraffic * 2 * one + rest);
       if (!cluster) CHECK(both.excess() == 0);
     }
   }
@@ -116,10 +116,10 @@ TEST_CASE("LayerNorm: one read and one write; backward x and dy once, for all th
   Profiled p;
   SimScratch scratch(p.device);
   struct Case {
-    std::int64_t rows, n;
+    std::int64_t rows, n, warps;  // of a row, backward
   };
   for (const DType dtype : kTypes) {
-    for (const Case& c : {Case{256, 1024}, {32, 3072}, {32, 8192}, {16, 20480}}) {
+    for (const Case& c : {Case{256, 1024, 1}, {32, 3072, 4}, {32, 8192, 8}, {16, 20480, 32}}) {
       CAPTURE(name(dtype));
       CAPTURE(c.n);
       const View x = p.zeros(dtype, {c.rows, c.n});
@@ -134,8 +134,9 @@ TEST_CASE("LayerNorm: one read and one write; backward x and dy once, for all th
       check_rows(
           p.traffic([&] { layer_norm_forward(p.target(), {}, x, none, none, y, {}, {}, scratch); }),
           one, one, c.n > 16384);
-      // A sector for a row's mean and one for its rstd, for each warp; every block leaves its part
-      // of dgamma and dbeta, and another launch reads the parts.
+      // Every warp reads its row's mean and rstd, a sector each; every block leaves its part of
+      // dgamma and dbeta, and another launch reads the parts.
+      const double statistics = 2 * kSector * static_cast<double>(c.rows * c.warps);
       const std::int64_t blocks = c.rows / 16;
       const double parts = static_cast<double>(blocks * 2 * c.n * 4);
       const Traffic t = p.traffic(
@@ -143,12 +144,13 @@ TEST_CASE("LayerNorm: one read and one write; backward x and dy once, for all th
             layer_norm_backward(p.target(), {}, x, none, mean, rstd, y, z, dgamma, dbeta, scratch);
           },
           "layer_norm_gradients");
-      check_rows(t, 2 * one, one + parts, c.n > 8192);
+      check_rows(t, 2 * one + statistics, one + parts, c.n > 8192);
       const Traffic all = p.traffic([&] {
         layer_norm_backward(p.target(), {}, x, none, mean, rstd, y, z, dgamma, dbeta, scratch);
       });
       CHECK(all.launches == 2);
-      CHECK(all.moved() <= kMostTraffic * (3 * one + 2 * parts + 2 * bytes_of(dgamma)));
+      CHECK(all.moved() <=
+            kMostTraffic * (3 * one + statistics + 2 * parts + 2 * bytes_of(dgamma)));
       if (c.n <= 8192) CHECK(all.excess() == 0);
     }
   }
