@@ -51,13 +51,12 @@ constexpr Expectation kExpectations[] = {
     {.kernel = "product_mma", .needs = mma},
     {.kernel = "product_tiles", .without = "double", .needs = wide_loads},
     // Rows: softmax, norms, losses.
-    {.kernel = "softmax_rows", .without = "RowShape<16, 1>", .needs = wide_loads | wide_stores},
-    {.kernel = "softmax_rows_backward",
-     .without = "RowShape<16, 1>",
-     .needs = wide_loads | wide_stores},
-    {.kernel = "cross_entropy_rows", .without = "RowShape<16, 1>", .needs = wide_loads},
+    {.kernel = "softmax_rows", .needs = wide_loads | wide_stores},
+    {.kernel = "softmax_rows_backward", .needs = wide_loads | wide_stores},
+    {.kernel = "cross_entropy_rows", .needs = wide_loads},
+    {.kernel = "cross_entropy_gradient", .needs = wide_loads | wide_stores},
     {.kernel = "layer_norm_rows", .needs = wide_loads | wide_stores},
-    {.kernel = "layer_norm_gradients", .needs = wide_loads | wide_stores, .may_be_absent = true},
+    {.kernel = "layer_norm_gradients", .needs = wide_loads | wide_stores},
     {.kernel = "norms::map_columns", .without = "AnyOperand", .needs = wide_loads},
     // Elementwise.
     {.kernel = "copy_kernel", .registers = 40, .needs = wide_loads | wide_stores},
