@@ -13,6 +13,7 @@
 #include "cli/console.h"
 #include "cli/environment.h"
 #include "engine/io/file.h"
+#include "kernels/simt/cuda_support.h"
 
 namespace roundoff::cli {
 
@@ -201,9 +202,16 @@ bool can_draw(const Report& report) {
   });
 }
 
+// Whose roofs are drawn: of the GPU that was measured, or of those that sim simulates.
+int capability_of(const Request& r) {
+  if (r.device == Device::cpu) return 0;
+  if (r.device == Device::sim) return r.sim.capability;
+  const int capability = simt::cuda_facts().capability;
+  return capability == 80 || capability == 90 ? capability : 0;
+}
+
 std::string picture_of(const Request& r, const Report& report) {
-  bench::Roofline picture =
-      bench::roofline_of(report, r.device == Device::cpu ? 0 : r.sim.capability);
+  bench::Roofline picture = bench::roofline_of(report, capability_of(r));
   picture.title = concat("Roofline: ", title_of(r));
   picture.caption.push_back(version_line());
   return bench::roofline_svg(picture);

@@ -176,7 +176,8 @@ ROUNDOFF_DEVICE_NAMESPACE {
   template <int kN>
   ROUNDOFF_DEVICE void end_sums(const ProductOutput& out, const Sm90Place& at, Sm90Staging& staging,
                                 const float(&sums)[kN / 2]) {
-    const bool runs = writes_runs<float>(out);
+    const bool adds = out.accumulate && !begins_with_held<float>(out);
+    const bool runs = out.aligned && !adds && size_of(out.dtype) <= 4;
     ROUNDOFF_NO_UNROLL
     for (unsigned chunk = 0; chunk < kN / 32; ++chunk) {
       if (at.column0 + chunk * 32 >= at.n || at.row0 >= at.m) break;
@@ -192,8 +193,11 @@ ROUNDOFF_DEVICE_NAMESPACE {
         const unsigned row = at.row0 + i;
         if (row >= at.m || column >= at.n) break;
         const auto four = load_vector<float4>(staging_piece(buffer, i, piece));
-        const float run[4] = {four.x, four.y, four.z, four.w};
+        float run[4] = {four.x, four.y, four.z, four.w};
         if (runs && column + 4 <= at.n) {
+          ROUNDOFF_UNROLL
+          for (unsigned j = 0; j < 4; ++j)
+            run[j] = end_sum(out, at.matrix, row, column + j, run[j]);
           write_run(out, at.matrix, row, column, run);
         } else {
           ROUNDOFF_NO_UNROLL

@@ -33,7 +33,9 @@ case " $* " in *" --build "*)
   mkdir -p build/cuda/bin
   cat >build/cuda/bin/roundoff <<'PROGRAM'
 #!/usr/bin/env bash
+if [ "$*" = "check --help" ]; then echo "--kernel NAME"; exit 0; fi
 echo "roundoff $*" >>"$CALLS"
+case "$*" in *"${FAKE_BAD_KERNEL:-nothing}") exit 1 ;; *"--kernel wgmma") exit 77 ;; esac
 if [ "$1" = check ]; then echo "12 cases, 40 runs, 0 broken"; exit "${FAKE_CHECK:-0}"; fi
 [ -z "${FAKE_SLOW:-}" ] || sleep "$FAKE_SLOW"
 echo "table of $2"
@@ -49,10 +51,12 @@ run() {
   env PATH="$work/bin:$PATH" "$@" "$work/tree/dev" gpu >"$work/out" 2>"$work/err" || status=$?
 }
 
+kernels=$(printf 'roundoff check matmul|%.0s' 1 2 3 4 5 6 7)
+kernels=${kernels%|}
 run env
 [ "$status" -eq 0 ] || fail "exit $status where everything goes well"
 order=$(sed -nE 's/^(cmake --preset|cmake --build|ctest|roundoff [a-z]+ ?[a-z0-9_]*).*/\1/p' "$CALLS" | tr '\n' '|')
-[ "$order" = "cmake --preset|cmake --build|ctest|roundoff check |roundoff bench matmul|roundoff bench matmul|roundoff bench matmul|roundoff bench conv2d|roundoff bench softmax|roundoff bench step|" ] ||
+[ "$order" = "cmake --preset|cmake --build|ctest|roundoff check |$kernels|roundoff bench matmul|roundoff bench matmul|roundoff bench matmul|roundoff bench conv2d|roundoff bench softmax|roundoff bench step|" ] ||
   fail "the steps ran as $order"
 grep -q -- '-D CMAKE_CUDA_ARCHITECTURES=90a-real' "$CALLS" || fail "sm_90 is built as sm_90a"
 grep -q -- '--rungs --baseline' "$CALLS" || fail "rungs and baseline are measured"
@@ -63,6 +67,12 @@ run env FAKE_CHECK=1
 [ "$status" -eq 1 ] || fail "exit $status where the check fails"
 grep -qE '^check +failed' "$work/out" || fail "the failed check is in the table"
 grep -qE '^rungs +ok' "$work/out" || fail "the benchmarks run behind a failed check"
+
+# One kernel that is wrong fails the step, and the ones behind it are checked.
+run env FAKE_BAD_KERNEL='--kernel mma'
+[ "$status" -eq 1 ] || fail "exit $status where a kernel is wrong"
+grep -qE '^kernels +failed' "$work/out" || fail "the failed kernels are in the table"
+grep -q -e '--kernel ping_pong' "$CALLS" || fail "the kernels behind a wrong one are checked"
 
 run env FAKE_BROKEN_BUILD=1
 [ "$status" -eq 1 ] || fail "exit $status where the build fails"

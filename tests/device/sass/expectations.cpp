@@ -32,29 +32,31 @@ constexpr Expectation kExpectations[] = {
     // Products by mma.sync and by fused multiply-adds. Along 2: operands at any address.
     {.kernel = "product_sm80", .needs = mma, .may_be_absent = true},
     {.kernel = "product_sm80",
+     .with = "MatrixSource, MatrixSource",
      .without = "(Along)2",
      .needs = mma | async_copies | no_global_loads,
      .may_be_absent = true},
     {.kernel = "product_sm80",
      .with = "<Half",
+     .also = "MatrixSource, MatrixSource",
      .without = "(Along)2",
      .needs = ldmatrix,
      .may_be_absent = true},
     {.kernel = "product_sm80",
      .with = "<BFloat16",
+     .also = "MatrixSource, MatrixSource",
      .without = "(Along)2",
      .needs = ldmatrix,
      .may_be_absent = true},
     {.kernel = "product_mma", .needs = mma},
     {.kernel = "product_tiles", .without = "double", .needs = wide_loads},
     // Rows: softmax, norms, losses.
-    {.kernel = "softmax_rows", .without = "RowShape<16, 1>", .needs = wide_loads | wide_stores},
-    {.kernel = "softmax_rows_backward",
-     .without = "RowShape<16, 1>",
-     .needs = wide_loads | wide_stores},
-    {.kernel = "cross_entropy_rows", .without = "RowShape<16, 1>", .needs = wide_loads},
+    {.kernel = "softmax_rows", .needs = wide_loads | wide_stores},
+    {.kernel = "softmax_rows_backward", .needs = wide_loads | wide_stores},
+    {.kernel = "cross_entropy_rows", .needs = wide_loads},
+    {.kernel = "cross_entropy_gradient", .needs = wide_loads | wide_stores},
     {.kernel = "layer_norm_rows", .needs = wide_loads | wide_stores},
-    {.kernel = "layer_norm_gradients", .needs = wide_loads | wide_stores, .may_be_absent = true},
+    {.kernel = "layer_norm_gradients", .needs = wide_loads | wide_stores},
     {.kernel = "norms::map_columns", .without = "AnyOperand", .needs = wide_loads},
     // Elementwise.
     {.kernel = "copy_kernel", .registers = 40, .needs = wide_loads | wide_stores},
@@ -85,7 +87,7 @@ void need(std::vector<std::string>& missing, bool met, std::string what) {
 bool Expectation::covers(const KernelCode& code) const {
   return evidence::base_name(code.name) == kernel &&
          (architecture == 0 || architecture == code.architecture) &&
-         code.name.find(with) != std::string::npos &&
+         code.name.find(with) != std::string::npos && code.name.find(also) != std::string::npos &&
          (without.empty() || code.name.find(without) == std::string::npos) && !is_hollow(code);
 }
 

@@ -34,6 +34,7 @@ constexpr bool has(Needs all, Needs one) {
 struct Expectation {
   std::string_view kernel;        // base_name()
   std::string_view with = "";     // what its name holds as well; "" for all
+  std::string_view also = "";     // and this
   std::string_view without = "";  // instantiations whose name holds this are not meant
   int architecture = 0;           // 80, 90; 0 for both
   int registers = 255;            // at most
