@@ -111,16 +111,16 @@ void launch_depthwise_filters(T target, const ProductProblem& p, const PatchSour
     constexpr unsigned kPixelsAPart = 256, kParts = 512;
     ProductGrid g;
     g.size = {.m = channels, .n = x.taps, .depth = x.pixels, .terms = 1, .results = 1};
-    g.parts = std::clamp((x.pixels + kPixelsAPart - 1) / kPixelsAPart, 1U, kParts);
-    const unsigned pixels = std::max(1U, (x.pixels + g.parts - 1) / g.parts);
-    g.parts = (x.pixels + pixels - 1) / pixels;
+    g.cut.parts = std::clamp((x.pixels + kPixelsAPart - 1) / kPixelsAPart, 1U, kParts);
+    const unsigned pixels = std::max(1U, (x.pixels + g.cut.parts - 1) / g.cut.parts);
+    g.cut.parts = (x.pixels + pixels - 1) / pixels;
     const std::int64_t size = static_cast<std::int64_t>(channels) * x.taps;
     Scratch::Frame frame(scratch);
-    C* partial = scratch.get<C>(size * g.parts);
-    const unsigned threads = device_extent(p.name, "the number of elements", size * g.parts);
+    C* partial = scratch.get<C>(size * g.cut.parts);
+    const unsigned threads = device_extent(p.name, "the number of elements", size * g.cut.parts);
     if (threads != 0)
       launch(target, {.name = p.name, .grid = {(threads + 127) / 128}, .block = {128}},
-             depthwise_filters<C>, x, dy, channels, pixels, g.parts, partial);
+             depthwise_filters<C>, x, dy, channels, pixels, g.cut.parts, partial);
     launch(target,
            {.name = p.name,
             .grid = {device_extent(p.name, "the number of blocks", (size + 127) / 128)},

@@ -8,6 +8,7 @@
 
 #include "kernels/gemm/arguments.h"
 #include "kernels/gemm/product.cuh"
+#include "kernels/gemm/sm80.h"
 
 namespace roundoff {
 
@@ -27,7 +28,23 @@ MatrixSource matrix(const ConstView& v, std::int64_t rows, std::int64_t k, bool 
   s.pitch = depth_contiguous ? k : rows;
   s.stride = stride;
   s.aligned = lanes_aligned(v.data, v.dtype, 4, s.pitch, stride);
+  s.chunked =
+      lanes_aligned(v.data, v.dtype, static_cast<int>(16 / size_of(v.dtype)), s.pitch, stride);
   return s;
+}
+
+// On the tensor cores of any GPU.
+template <class T>
+void launch_tensor_cores(T target, const ProductProblem& p, const MatrixSource& a,
+                         const MatrixSource& b, const ProductOutput& out, Scratch& scratch) {
+  const std::size_t bytes = p.operand == MmaOperand::tf32 ? 4 : 2;
+  const bool chunked =
+      a.chunked && b.chunked && size_of(a.dtype) == bytes && size_of(b.dtype) == bytes;
+  const MmaTileShape tile = mma_tile_shape(p.size, product_cut(p).parts, chunked);
+  if (p.operand == MmaOperand::fp16) return launch_sm80_half(target, p, tile, a, b, out, scratch);
+  if (p.operand == MmaOperand::bf16)
+    return launch_sm80_bfloat16(target, p, tile, a, b, out, scratch);
+  launch_sm80_tf32(target, p, tile, a, b, out, scratch);
 }
 
 }  // namespace
@@ -55,6 +72,8 @@ void gemm(T target, const GemmParams& params, const ConstView& a, const ConstVie
                  (addend.used && c.dtype == DType::fp64) || p.accumulator == Accumulator::fp64;
   if (!problem.wide)
     problem.arithmetic = arithmetic("gemm", p.accumulator, a.dtype, b.dtype, p.tf32);
+  if (!problem.wide && p.accumulator != Accumulator::fp16)
+    problem.operand = mma_operand(problem.arithmetic, a.dtype, b.dtype, p.tf32);
   problem.may_split = p.trans_a;
   problem.kernel = p.kernel;
 
@@ -64,7 +83,6 @@ void gemm(T target, const GemmParams& params, const ConstView& a, const ConstVie
   out.accumulate = y.write == Write::accumulate;
   out.pitch = p.n;
   out.stride = p.m * p.n;
-  out.aligned = lanes_aligned(out.y, out.dtype, 4, out.pitch, out.stride);
   if (addend.used) {
     out.c = c.data;
     out.c_dtype = c.dtype;
@@ -76,8 +94,12 @@ void gemm(T target, const GemmParams& params, const ConstView& a, const ConstVie
   out.alpha = multiplies ? p.alpha : 1;
   out.late = out.alpha != 1;
   out.activation = p.activation;
-  launch_product<true>(target, problem, matrix(a, p.m, k, !p.trans_a, p.stride_a, p.tf32),
-                       matrix(b, p.n, k, p.trans_b, p.stride_b, p.tf32), out, scratch);
+  align_runs(out);
+  const MatrixSource left = matrix(a, p.m, k, !p.trans_a, p.stride_a, p.tf32);
+  const MatrixSource right = matrix(b, p.n, k, p.trans_b, p.stride_b, p.tf32);
+  if (problem.operand != MmaOperand::none)
+    return launch_tensor_cores(target, problem, left, right, out, scratch);
+  launch_product<true>(target, problem, left, right, out, scratch);
 }
 
 template void gemm(Target, const GemmParams&, const ConstView&, const ConstView&, const ConstView&,

@@ -81,8 +81,14 @@ Sm90Grid grid_of(const ProductProblem& p, std::uint64_t steps) {
   steps *= p.size.terms;
   g.all_steps = device_extent(p.name, "a sum's length", static_cast<std::int64_t>(steps));
   const std::uint64_t tiles = std::uint64_t{g.bands} * S::kCluster * g.tiles_n * p.size.results;
-  if (p.may_split) g.parts = product_parts(tiles, steps * kDepth / 16);
-  g.steps_a_part = (g.all_steps + g.parts - 1) / g.parts;
+  // Parts begin where those of every other kernel do, but for batches whose matrices are no whole
+  // number of blocks deep.
+  const ProductCut cut = product_cut(p);
+  constexpr unsigned kStepsABlock = ProductCut::kBlock / kDepth;
+  g.parts = cut.parts;
+  g.steps_a_part = p.size.terms == 1 || g.steps % kStepsABlock == 0
+                       ? cut.blocks_a_part * kStepsABlock
+                       : (g.all_steps + g.parts - 1) / g.parts;
   if (g.steps_a_part != 0) g.parts = (g.all_steps + g.steps_a_part - 1) / g.steps_a_part;
   g.units = device_extent(p.name, "the number of tiles",
                           static_cast<std::int64_t>(tiles / S::kCluster * g.parts));
@@ -93,11 +99,11 @@ Sm90Grid grid_of(const ProductProblem& p, std::uint64_t steps) {
 // that is not mostly beyond the result.
 inline Sm90Tile tile_of(const ProductProblem& p) {
   constexpr std::uint64_t kEnough = 96;
-  const std::uint64_t steps = std::uint64_t{p.size.depth} * p.size.terms / 16;
+  const unsigned parts = product_cut(p).parts;
   const auto enough = [&](unsigned rows, unsigned columns) {
     const std::uint64_t n = std::uint64_t{(p.size.m + rows - 1) / rows} *
                             ((p.size.n + columns - 1) / columns) * p.size.results;
-    return n * (p.may_split ? product_parts(n, steps) : 1) >= kEnough;
+    return n * parts >= kEnough;
   };
   if (p.size.m > 64 && p.size.n > 128 && enough(128, 256)) return Sm90Tile::large;
   if (p.size.m > 64 && p.size.n > 64 && enough(128, 128)) return Sm90Tile::medium;
@@ -140,7 +146,9 @@ void launch_parts(T target, const ProductProblem& p, std::uint64_t steps, const 
   to.stride = matrix;
   to.aligned = p.size.n % 4 == 0;
   launch_grid(g, to);
-  const ProductGrid parts{.size = p.size, .parts = g.parts};
+  ProductGrid parts;
+  parts.size = p.size;
+  parts.cut.parts = g.parts;
   launch(target,
          {.name = p.name,
           .grid = {device_extent(p.name, "the number of blocks", (all + 127) / 128)},

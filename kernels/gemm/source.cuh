@@ -9,6 +9,20 @@
 //   load(row, depth, v)     v[j] = the bits at (row, depth + j) or (row + j, depth), 0 outside
 //   dtype, tf32             what the bits mean: widen_bits()
 //   value(row, depth)       one value as fp32, which must be inside
+//
+// Tensor-core kernels fetch chunks of 16 bytes instead, in place, with what a thread must know to
+// find them kept from one step to the next (kernels/gemm/mma_loop.cuh):
+//
+//   chunked                 whether chunk() may be called: it need not be, load() serves then
+//   Row, row_at(row)        what is kept of a row, or of the run of rows that begins there
+//   Depth, depth_at(depth)  the same of a place (or a run of places) along the sum
+//   advance(depth, by)      makes it depth_at() of a place `by` further on
+//   further_row(row, by), further_depth(depth, by)   row_at() and depth_at() of what is `by`
+//   further
+//                           on; only where they are cheap: without them each place is kept
+//   chunk<T>(row, depth)    where the 16 bytes begin that are T at (row, depth + j), or at
+//                           (row + j, depth), and how many of them, from the first on, are inside;
+//                           0 for places beyond the matrix, with any address
 #pragma once
 
 #include <cstdint>
@@ -129,6 +143,12 @@ ROUNDOFF_DEVICE_NAMESPACE {
     return dtype == DType::fp16 ? 0x3C00U : dtype == DType::bf16 ? 0x3F80U : 0x3F800000U;
   }
 
+  // 16 bytes of global memory, the first `bytes` of which are inside a source.
+  struct Chunk {
+    const void* from;
+    int bytes;
+  };
+
   // A matrix as it lies in memory: element (row, depth) at row * pitch + depth, or at
   // depth * pitch + row.
   struct MatrixSource {
@@ -137,6 +157,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     bool tf32 = false;
     bool depth_contiguous = true;
     bool aligned = false;   // every run of lanes that begins at a multiple of them
+    bool chunked = false;   // every run of 16 bytes that begins at a multiple of them
     bool all_ones = false;  // no memory: every element is 1
     unsigned rows = 0, depth = 0;
     std::int64_t pitch = 0;
@@ -165,6 +186,32 @@ ROUNDOFF_DEVICE_NAMESPACE {
       if (all_ones) return 1.0F;
       const std::int64_t line = depth_contiguous ? row : at, first = depth_contiguous ? at : row;
       return load_one<float>(data, dtype, offset + line * pitch + first, tf32);
+    }
+
+    // A row's line of memory, or a place in each line.
+    struct Row {
+      std::int64_t at;
+      unsigned row;
+    };
+    using Depth = unsigned;
+    ROUNDOFF_DEVICE Row row_at(unsigned row) const {
+      return {depth_contiguous ? row * pitch : row, row};
+    }
+    ROUNDOFF_DEVICE Row further_row(const Row& row, unsigned by) const {
+      return {row.at + (depth_contiguous ? by * pitch : by), row.row + by};
+    }
+    ROUNDOFF_DEVICE Depth depth_at(unsigned at) const { return at; }
+    ROUNDOFF_DEVICE Depth further_depth(Depth at, unsigned by) const { return at + by; }
+    ROUNDOFF_DEVICE void advance(Depth& at, unsigned by) const { at += by; }
+    template <class T>
+    ROUNDOFF_DEVICE Chunk chunk(const Row& row, Depth at) const {
+      constexpr unsigned kFull = 16 / sizeof(T);
+      unsigned count = 0;
+      if (row.row < rows && at < depth) count = depth_contiguous ? depth - at : rows - row.row;
+      const std::int64_t first = offset + row.at + (depth_contiguous ? at : at * pitch);
+      count = count < kFull ? count : kFull;
+      return {static_cast<const T*>(data) + (count == 0 ? 0 : first),
+              static_cast<int>(count * sizeof(T))};
     }
   };
 
