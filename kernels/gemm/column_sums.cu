@@ -108,9 +108,7 @@ void column_sums(T target, const ColumnSumsParams& p, const ConstView& x, const 
   values.depth = problem.size.depth;
   values.pitch = p.columns;
   values.aligned = lanes_aligned(x.data, x.dtype, 4, p.columns, 0);
-  const ProductSizes& z = problem.size;
-  launch_modelled(target, problem.name, problem.arithmetic, {z.m, z.n, z.depth, z.terms, z.results},
-                  one, values, out);
+  launch_modelled(target, problem, one, values, out, scratch);
 }
 
 template void column_sums(Target, const ColumnSumsParams&, const ConstView&, const Out&, Scratch&);

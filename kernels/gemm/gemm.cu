@@ -7,8 +7,13 @@
 #include "kernels/gemm/gemm.h"
 
 #include "kernels/gemm/arguments.h"
+#include "kernels/gemm/mma.cuh"
+#include "kernels/gemm/naive.cuh"
 #include "kernels/gemm/product.cuh"
+#include "kernels/gemm/select.h"
 #include "kernels/gemm/sm80.h"
+#include "kernels/gemm/sm90.h"
+#include "kernels/simt/architecture.h"
 
 namespace roundoff {
 
@@ -33,18 +38,53 @@ MatrixSource matrix(const ConstView& v, std::int64_t rows, std::int64_t k, bool 
   return s;
 }
 
-// On the tensor cores of any GPU.
+// On mma.sync: f<type of the operands>().
+template <class F>
+void with_operand(MmaOperand operand, F&& f) {
+  if (operand == MmaOperand::fp16) return f(Half{});
+  if (operand == MmaOperand::bf16) return f(BFloat16{});
+  f(Tf32{});
+}
+
 template <class T>
-void launch_tensor_cores(T target, const ProductProblem& p, const MatrixSource& a,
-                         const MatrixSource& b, const ProductOutput& out, Scratch& scratch) {
+void launch_matrices(T target, const ProductProblem& p, const MatrixSource& a,
+                     const MatrixSource& b, const ProductOutput& out, Scratch& scratch) {
   const std::size_t bytes = p.operand == MmaOperand::tf32 ? 4 : 2;
-  const bool chunked =
-      a.chunked && b.chunked && size_of(a.dtype) == bytes && size_of(b.dtype) == bytes;
-  const MmaTileShape tile = mma_tile_shape(p.size, product_cut(p).parts, chunked);
-  if (p.operand == MmaOperand::fp16) return launch_sm80_half(target, p, tile, a, b, out, scratch);
-  if (p.operand == MmaOperand::bf16)
-    return launch_sm80_bfloat16(target, p, tile, a, b, out, scratch);
-  launch_sm80_tf32(target, p, tile, a, b, out, scratch);
+  const ProductTraits traits{
+      .architecture = architecture(target),
+      .a = a.dtype,
+      .b = b.dtype,
+      .chunked = a.chunked && b.chunked && size_of(a.dtype) == bytes && size_of(b.dtype) == bytes,
+      .sm90 = sm90_refuses(p, a, b, out)};
+  const std::string refusal = product_refusal(p.kernel, p, traits);
+  ROUNDOFF_CHECK(refusal.empty(), p.name, "kernel ", name(p.kernel),
+                 " does not take this product: ", refusal);
+  const ProductKernel kernel =
+      p.kernel == ProductKernel::automatic ? select_kernel(p, traits) : p.kernel;
+  switch (kernel) {
+    case ProductKernel::automatic:
+    case ProductKernel::tiles:
+      return launch_product<true>(target, p, a, b, out, scratch);
+    case ProductKernel::naive:
+      return launch_naive(target, p, a, b, out, scratch);
+    case ProductKernel::mma:
+      return with_operand(p.operand,
+                          [&]<class O>(O) { launch_mma<O>(target, p, a, b, out, scratch); });
+    case ProductKernel::sm80: {
+      const ProductTile tile = select_tile(p, traits.chunked);
+      if (p.operand == MmaOperand::fp16)
+        return launch_sm80_half(target, p, tile, a, b, out, scratch);
+      if (p.operand == MmaOperand::bf16)
+        return launch_sm80_bfloat16(target, p, tile, a, b, out, scratch);
+      return launch_sm80_tf32(target, p, tile, a, b, out, scratch);
+    }
+    case ProductKernel::wgmma:
+      return launch_wgmma(target, p, a, b, out, scratch);
+    case ProductKernel::sm90:
+      return launch_sm90(target, p, a, b, out, scratch);
+    case ProductKernel::ping_pong:
+      return launch_ping_pong(target, p, a, b, out, scratch);
+  }
 }
 
 }  // namespace
@@ -75,7 +115,9 @@ void gemm(T target, const GemmParams& params, const ConstView& a, const ConstVie
   if (!problem.wide && p.accumulator != Accumulator::fp16)
     problem.operand = mma_operand(problem.arithmetic, a.dtype, b.dtype, p.tf32);
   problem.may_split = p.trans_a;
+  problem.split = device_extent("gemm", "split", p.split);
   problem.kernel = p.kernel;
+  problem.tile = p.tile;
 
   ProductOutput out;
   out.y = y.view.data;
@@ -97,9 +139,7 @@ void gemm(T target, const GemmParams& params, const ConstView& a, const ConstVie
   align_runs(out);
   const MatrixSource left = matrix(a, p.m, k, !p.trans_a, p.stride_a, p.tf32);
   const MatrixSource right = matrix(b, p.n, k, p.trans_b, p.stride_b, p.tf32);
-  if (problem.operand != MmaOperand::none)
-    return launch_tensor_cores(target, problem, left, right, out, scratch);
-  launch_product<true>(target, problem, left, right, out, scratch);
+  launch_matrices(target, problem, left, right, out, scratch);
 }
 
 template void gemm(Target, const GemmParams&, const ConstView&, const ConstView&, const ConstView&,

@@ -29,6 +29,11 @@ struct GemmParams {
   // On a device. Throws where the one that is named does not take the product; the reference has
   // one way and ignores it.
   ProductKernel kernel = ProductKernel::automatic;
+  // Of the kernel sm80; no result depends on it.
+  ProductTile tile = ProductTile::automatic;
+  // Parts, of whole blocks of 64 products each, that every sum is cut into on a device; 0: as
+  // gemm() says. The reference ignores it.
+  std::int64_t split = 0;
 };
 
 // a: batch x [m, k]; b: batch x [k, n]; c: absent, [n] (a bias, added to every row), [m, n] or
@@ -42,13 +47,17 @@ struct GemmParams {
 void gemm(Ref, const GemmParams& params, const ConstView& a, const ConstView& b, const ConstView& c,
           const Out& y, Scratch& scratch);
 
-// On a device, with two differences. Every sum is one chain of fused multiply-adds over k in order
-// that begins with beta C and what y holds (with alpha != 1 they come after), whatever the other
-// sizes: a long sum may be cut along k and continued. Where A is transposed, and a sum hence runs
-// over samples, long sums of small results are cut into parts of at least 256 products, by the
-// sizes alone, and the parts' sums are added in order.
+// On a device, with two differences. Every sum is one chain of multiply-adds over k in order that
+// begins with beta C and what y holds (with alpha != 1 they come after), whatever the other sizes
+// and whatever kernel and tile: a long sum may be cut along k and continued, and a row of y does
+// not depend on how many others there are. Where A is transposed, and a sum hence runs over
+// samples, long sums of small results are cut into parts of at least 256 products, by the sizes
+// alone, and the parts' sums are added in order; with `split` every sum is.
+// Operands of one 16-bit type, and fp32 ones with tf32, are multiplied by tensor cores, which add
+// in their own way (docs/numerics.md); the emulator's chain fp32 multiply-adds unless a simulated
+// GPU or the accumulator says otherwise. Others are multiplied by fused multiply-adds.
 // Sizes are below 2^31. The accumulators v100, a100 and h100 run on that GPU only, and on the
-// emulator; they give the reference's bits, as fp16 does.
+// emulator; they give the reference's bits where no sum is cut, as fp16 does.
 template <DeviceTarget T>
 void gemm(T target, const GemmParams& params, const ConstView& a, const ConstView& b,
           const ConstView& c, const Out& y, Scratch& scratch);

@@ -22,6 +22,10 @@ inline constexpr ProductKernel kProductKernels[] = {
     ProductKernel::automatic, ProductKernel::naive, ProductKernel::tiles, ProductKernel::mma,
     ProductKernel::sm80,      ProductKernel::wgmma, ProductKernel::sm90,  ProductKernel::ping_pong};
 
+// Tiles of the kernel sm80, rows and columns of the result that a block computes. The two largest
+// take operands whose lines begin at multiples of 16 bytes.
+enum class ProductTile : unsigned char { automatic, m256n128, m128n128, m64n64, m32n32 };
+
 std::string_view name(ProductKernel kernel);
 // Throws, listing the names, for any other text.
 ProductKernel parse_product_kernel(std::string_view operation, std::string_view text);

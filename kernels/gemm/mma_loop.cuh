@@ -34,9 +34,12 @@ namespace roundoff {
 enum class Along : unsigned char { depth, rows, either };
 
 // A block's tile: kM x kN, in warps of kWarpM x kWarpN, all of them powers of two. kAnySource:
-// sources need not be `chunked`. (Large tiles have no registers to spare for that.)
-template <int kM_, int kN_, int kWarpM_, int kWarpN_, int kStages_, int kBlocks_, bool kAnySource_>
+// sources need not be `chunked`. (Large tiles have no registers to spare for that.) kSwizzled:
+// without it, to show what it is for, chunks stand in shared memory as they lie in memory.
+template <int kM_, int kN_, int kWarpM_, int kWarpN_, int kStages_, int kBlocks_, bool kAnySource_,
+          bool kSwizzled_ = true>
 struct MmaBlock {
+  static constexpr bool kSwizzled = kSwizzled_;
   static constexpr bool kAnySource = kAnySource_;
   static constexpr int kM = kM_, kN = kN_, kWarpM = kWarpM_, kWarpN = kWarpN_;
   static constexpr int kStages = kStages_;
@@ -48,7 +51,7 @@ struct MmaBlock {
   static constexpr unsigned kStageBytes = (kM + kN) * kLineBytes;
   // Of dynamic shared memory, for the loop.
   static constexpr unsigned kLoopBytes = kStages * kStageBytes;
-  static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0 && kStages >= 2);
+  static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0);
 };
 
 // Values of depth that a step brings.
@@ -64,10 +67,12 @@ ROUNDOFF_DEVICE_NAMESPACE {
   }
 
   // Where chunks stand in a buffer of kLines lines of kChunks chunks.
-  template <int kChunks, bool kPairs>
+  template <int kChunks, bool kPairs, bool kSwizzled>
   struct ChunkLayout {
     static ROUNDOFF_DEVICE unsigned swizzle(unsigned line) {
-      if constexpr (kPairs) {
+      if constexpr (!kSwizzled) {
+        return 0;
+      } else if constexpr (kPairs) {
         return line % 4 * 2;
       } else if constexpr (kChunks >= 8) {
         return line % 8;
@@ -80,18 +85,70 @@ ROUNDOFF_DEVICE_NAMESPACE {
     }
   };
   // Of kRows rows, their depth contiguous or not.
-  using DepthLayout = ChunkLayout<4, false>;
-  template <class T, int kRows>
-  using RowsLayout = ChunkLayout<kRows* static_cast<int>(sizeof(T)) / 16, sizeof(T) == 4>;
+  template <class Block>
+  using DepthLayout = ChunkLayout<4, false, Block::kSwizzled>;
+  template <class T, class Block, int kRows>
+  using RowsLayout =
+      ChunkLayout<kRows* static_cast<int>(sizeof(T)) / 16, sizeof(T) == 4, Block::kSwizzled>;
 
-  // This thread's part in bringing kRows rows of one operand.
+  // The units of kRows rows of one operand that a thread brings, and any source's way in.
   template <class T, class Block, int kRows, Along kAlong, class Source>
-  struct MmaFeed {
+  struct MmaUnits {
     static constexpr unsigned kFull = 16 / sizeof(T);  // values of a chunk
     static constexpr unsigned kUnits = kRows * 4 / Block::kThreads;
     static constexpr unsigned kAcross = kRows / kFull;  // chunks of a line along rows
     static constexpr unsigned kLines = Block::kThreads / kAcross;
     static_assert(kUnits * Block::kThreads == kRows * 4 && kLines * kAcross == Block::kThreads);
+
+    static ROUNDOFF_DEVICE bool along_depth(const Source& source) {
+      return kAlong == Along::either ? source.contiguous_depth() : kAlong == Along::depth;
+    }
+    // Unit i is chunk `thread % 4` of a row's depth, or chunk `thread % kAcross` of the rows.
+    static ROUNDOFF_DEVICE unsigned row_of(unsigned i) {
+      return threadIdx.x / 4 + i * (Block::kThreads / 4);
+    }
+    static ROUNDOFF_DEVICE unsigned line_of(unsigned i) {
+      return threadIdx.x / kAcross + i * kLines;
+    }
+
+    // The same through registers, from any source.
+    static ROUNDOFF_DEVICE void fetch_values(const Source& source, unsigned row0, unsigned depth0,
+                                             unsigned char* buffer) {
+      const bool by_depth = along_depth(source);
+      ROUNDOFF_NO_UNROLL
+      for (unsigned i = 0; i < kUnits; ++i) {
+        const unsigned row = by_depth ? row_of(i) : threadIdx.x % kAcross * kFull;
+        const unsigned depth = by_depth ? threadIdx.x % 4 * kFull : line_of(i);
+        std::uint32_t words[4];
+        source.template load<float>(row0 + row, depth0 + depth, words);
+        if constexpr (sizeof(T) == 4) {
+          ROUNDOFF_UNROLL
+          for (int j = 0; j < 4; ++j)
+            words[j] = __float_as_uint(widen_bits<float>(words[j], source.dtype, false));
+        } else {
+          std::uint32_t more[4];
+          source.template load<float>(row0 + row + (by_depth ? 0 : 4),
+                                      depth0 + depth + (by_depth ? 4 : 0), more);
+          words[0] |= words[1] << 16;
+          words[1] = words[2] | words[3] << 16;
+          words[2] = more[0] | more[1] << 16;
+          words[3] = more[2] | more[3] << 16;
+        }
+        const unsigned at = by_depth
+                                ? DepthLayout<Block>::byte(row, threadIdx.x % 4)
+                                : RowsLayout<T, Block, kRows>::byte(depth, threadIdx.x % kAcross);
+        store_vector(buffer + at, make_uint4(words[0], words[1], words[2], words[3]));
+      }
+    }
+  };
+
+  // This thread's part in bringing kRows rows of one operand.
+  template <class T, class Block, int kRows, Along kAlong, class Source>
+  struct MmaFeed : MmaUnits<T, Block, kRows, kAlong, Source> {
+    using Units = MmaUnits<T, Block, kRows, kAlong, Source>;
+    using Units::along_depth, Units::row_of, Units::line_of, Units::fetch_values;
+    static constexpr unsigned kUnits = Units::kUnits, kFull = Units::kFull;
+    static constexpr unsigned kAcross = Units::kAcross, kLines = Units::kLines;
     static constexpr bool kMayDepth = kAlong != Along::rows, kMayRows = kAlong != Along::depth;
 
     // Places that follow from others are not kept.
@@ -120,17 +177,6 @@ ROUNDOFF_DEVICE_NAMESPACE {
         depth = source.further_depth(depth, kLines);
       else if (i < kUnits)
         depth = depths[i % kKeptDepths];
-    }
-
-    static ROUNDOFF_DEVICE bool along_depth(const Source& source) {
-      return kAlong == Along::either ? source.contiguous_depth() : kAlong == Along::depth;
-    }
-    // Unit i is chunk `thread % 4` of a row's depth, or chunk `thread % kAcross` of the rows.
-    static ROUNDOFF_DEVICE unsigned row_of(unsigned i) {
-      return threadIdx.x / 4 + i * (Block::kThreads / 4);
-    }
-    static ROUNDOFF_DEVICE unsigned line_of(unsigned i) {
-      return threadIdx.x / kAcross + i * kLines;
     }
 
     ROUNDOFF_DEVICE void begin(const Source& source, unsigned row0) {
@@ -165,8 +211,8 @@ ROUNDOFF_DEVICE_NAMESPACE {
           ROUNDOFF_UNROLL
           for (unsigned i = 0; i < kUnits; next_row(source, row, ++i)) {
             const Chunk c = source.template chunk<T>(row, depths[0]);
-            cp_async<16, CacheLevel::l2>(buffer + DepthLayout::byte(row_of(i), threadIdx.x % 4),
-                                         c.from, c.bytes);
+            cp_async<16, CacheLevel::l2>(
+                buffer + DepthLayout<Block>::byte(row_of(i), threadIdx.x % 4), c.from, c.bytes);
           }
           source.advance(depths[0], kMmaDepth<T>);
         }
@@ -177,54 +223,26 @@ ROUNDOFF_DEVICE_NAMESPACE {
           for (unsigned i = 0; i < kUnits; next_depth(source, depth, ++i)) {
             const Chunk c = source.template chunk<T>(rows[0], depth);
             cp_async<16, CacheLevel::l2>(
-                buffer + RowsLayout<T, kRows>::byte(line_of(i), threadIdx.x % kAcross), c.from,
-                c.bytes);
+                buffer + RowsLayout<T, Block, kRows>::byte(line_of(i), threadIdx.x % kAcross),
+                c.from, c.bytes);
           }
           ROUNDOFF_UNROLL
           for (unsigned i = 0; i < kKeptDepths; ++i) source.advance(depths[i], kMmaDepth<T>);
         }
       }
     }
-
-    static ROUNDOFF_DEVICE void fetch_values(const Source& source, unsigned row0, unsigned depth0,
-                                             unsigned char* buffer) {
-      const bool by_depth = along_depth(source);
-      ROUNDOFF_NO_UNROLL
-      for (unsigned i = 0; i < kUnits; ++i) {
-        const unsigned row = by_depth ? row_of(i) : threadIdx.x % kAcross * kFull;
-        const unsigned depth = by_depth ? threadIdx.x % 4 * kFull : line_of(i);
-        std::uint32_t words[4];
-        source.template load<float>(row0 + row, depth0 + depth, words);
-        if constexpr (sizeof(T) == 4) {
-          ROUNDOFF_UNROLL
-          for (int j = 0; j < 4; ++j)
-            words[j] = __float_as_uint(widen_bits<float>(words[j], source.dtype, false));
-        } else {
-          std::uint32_t more[4];
-          source.template load<float>(row0 + row + (by_depth ? 0 : 4),
-                                      depth0 + depth + (by_depth ? 4 : 0), more);
-          words[0] |= words[1] << 16;
-          words[1] = words[2] | words[3] << 16;
-          words[2] = more[0] | more[1] << 16;
-          words[3] = more[2] | more[3] << 16;
-        }
-        const unsigned at = by_depth ? DepthLayout::byte(row, threadIdx.x % 4)
-                                     : RowsLayout<T, kRows>::byte(depth, threadIdx.x % kAcross);
-        store_vector(buffer + at, make_uint4(words[0], words[1], words[2], words[3]));
-      }
-    }
   };
 
   // A warp's fragments of kWarpRows rows of an operand, for one mma: kTiles tiles of 16 rows (A) or
   // 8 (B), two of which one ldmatrix reads.
-  template <class T, int kRows, int kWarpRows, bool kLeft, Along kAlong>
+  template <class T, class Block, int kRows, int kWarpRows, bool kLeft, Along kAlong>
   struct MmaFragments {
     static constexpr unsigned kTileRows = kLeft ? 16 : 8;
     static constexpr int kTiles = kWarpRows / static_cast<int>(kTileRows);
     static constexpr int kRegisters = kLeft ? 4 : 2;
     static constexpr unsigned kDeep = 32 / sizeof(T);  // of one mma
     static constexpr unsigned kLine = kRows * sizeof(T);
-    using ByRows = RowsLayout<T, kRows>;
+    using ByRows = RowsLayout<T, Block, kRows>;
     std::uint32_t x[kTiles][kRegisters];
 
     // Where this lane reads the warp's first matrices. Those further on differ in bits of the chunk
@@ -233,7 +251,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
       const unsigned lane = threadIdx.x % 32, low = lane % 8, half = lane / 8 % 2,
                      quarter = lane / 16;
       const unsigned tile = kLeft ? half : quarter, deep = kLeft ? quarter : half;
-      if (along_depth) return DepthLayout::byte(row0 + tile * 8 + low, deep);
+      if (along_depth) return DepthLayout<Block>::byte(row0 + tile * 8 + low, deep);
       if constexpr (sizeof(T) == 2) return ByRows::byte(deep * 8 + low, row0 / 8 + tile);
       return ByRows::byte(lane % 4, row0 / 4 + lane / 16) + lane / 4 % 4 * 4;
     }
@@ -242,21 +260,23 @@ ROUNDOFF_DEVICE_NAMESPACE {
                               bool along_depth) {
       if (along_depth) {
         if constexpr (kAlong != Along::rows) {
+          const void* from[kWarpRows / 16];
           ROUNDOFF_UNROLL
-          for (unsigned i = 0; i < kWarpRows / 16; ++i) {
-            std::uint32_t v[4];
-            ldmatrix(v, buffer + (begin ^ (step * 32)) + i * 16 * 64);
-            keep(v, i);
-          }
+          for (unsigned i = 0; i < kWarpRows / 16; ++i)
+            from[i] = buffer + (begin ^ (step * 32)) + i * 16 * 64;
+          std::uint32_t v[kWarpRows / 16][4];
+          ldmatrix_tile<4>(v, from);
+          keep(v);
         }
       } else {
         if constexpr (kAlong != Along::depth && sizeof(T) == 2) {
+          const void* from[kWarpRows / 16];
           ROUNDOFF_UNROLL
-          for (unsigned i = 0; i < kWarpRows / 16; ++i) {
-            std::uint32_t v[4];
-            ldmatrix<4, true>(v, buffer + (begin ^ (i * 32)) + step * kDeep * kLine);
-            keep(v, i);
-          }
+          for (unsigned i = 0; i < kWarpRows / 16; ++i)
+            from[i] = buffer + (begin ^ (i * 32)) + step * kDeep * kLine;
+          std::uint32_t v[kWarpRows / 16][4];
+          ldmatrix_tile<4, true>(v, from);
+          keep(v);
         } else if constexpr (kAlong != Along::depth) {
           ROUNDOFF_UNROLL
           for (unsigned i = 0; i < kWarpRows / 8; ++i) {
@@ -282,14 +302,17 @@ ROUNDOFF_DEVICE_NAMESPACE {
       }
     }
 
-    // The i-th sixteen rows.
-    ROUNDOFF_DEVICE void keep(const std::uint32_t (&v)[4], unsigned i) {
-      if constexpr (kLeft) {
+    // v[i]: of the i-th sixteen rows.
+    ROUNDOFF_DEVICE void keep(const std::uint32_t (&v)[kWarpRows / 16][4]) {
+      ROUNDOFF_UNROLL
+      for (unsigned i = 0; i < kWarpRows / 16; ++i) {
         ROUNDOFF_UNROLL
-        for (int e = 0; e < 4; ++e) x[i][e] = v[e];
-      } else {
-        ROUNDOFF_UNROLL
-        for (unsigned e = 0; e < 4; ++e) x[2 * i + e / 2][e % 2] = v[e];
+        for (unsigned e = 0; e < 4; ++e) {
+          if constexpr (kLeft)
+            x[i][e] = v[i][e];
+          else
+            x[2 * i + e / 2][e % 2] = v[i][e];
+        }
       }
     }
   };
@@ -348,8 +371,8 @@ ROUNDOFF_DEVICE_NAMESPACE {
       cp_async_commit();
     }
 
-    using Left = MmaFragments<T, Block::kM, Block::kWarpM, true, kAlongA>;
-    using Right = MmaFragments<T, Block::kN, Block::kWarpN, false, kAlongB>;
+    using Left = MmaFragments<T, Block, Block::kM, Block::kWarpM, true, kAlongA>;
+    using Right = MmaFragments<T, Block, Block::kN, Block::kWarpN, false, kAlongB>;
     Left left[2];
     Right right[2];
     const unsigned left0 = Left::begin(mma_warp_row<Block>(), depth_a);

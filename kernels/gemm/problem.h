@@ -31,6 +31,7 @@ struct ProductProblem {
   bool may_split = false;
   unsigned split = 0;  // parts that were asked for; 0: as may_split says
   ProductKernel kernel = ProductKernel::automatic;
+  ProductTile tile = ProductTile::automatic;  // of sm80
 };
 
 // Tensor cores take operands of one 16-bit type, and fp32 ones as tf32; modelled arithmetic takes

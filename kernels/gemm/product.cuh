@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/base/scratch.h"
+#include "kernels/gemm/mma.cuh"
 #include "kernels/gemm/modelled.cuh"
 #include "kernels/gemm/parts.cuh"
 #include "kernels/gemm/tile.cuh"
@@ -61,6 +62,18 @@ void launch_tiles(T target, const ProductProblem& p, const A& a, const B& b,
   launch_add_parts<C>(target, p, g, out, partial);
 }
 
+// In the arithmetic that an accumulator models, of any sources.
+template <class T, class A, class B>
+void launch_modelled(T target, const ProductProblem& p, const A& a, const B& b,
+                     const ProductOutput& out, Scratch& scratch) {
+  if (p.arithmetic.accumulator == Accumulator::fp16)
+    return launch_half_chains(target, p, a, b, out);
+  if (p.arithmetic.operand == DType::fp16) return launch_mma<Half>(target, p, a, b, out, scratch);
+  if (p.arithmetic.operand == DType::bf16)
+    return launch_mma<BFloat16>(target, p, a, b, out, scratch);
+  launch_mma<Tf32>(target, p, a, b, out, scratch);
+}
+
 // Which tiles a caller's products come in: `large` ones are worth their registers from so many of
 // them on that every multiprocessor has one.
 template <bool kLargeTiles, class T, class A, class B>
@@ -70,8 +83,7 @@ void launch_product(T target, const ProductProblem& p, const A& a, const B& b, P
   if (p.wide) return launch_tiles<double, Tile<32, 32, 4, 4>>(target, p, a, b, out, scratch);
   if (p.arithmetic.modelled && z.depth != 0) {
     out.late = !p.arithmetic.chains() || out.alpha != 1;
-    return launch_modelled(target, p.name, p.arithmetic, {z.m, z.n, z.depth, z.terms, z.results}, a,
-                           b, out);
+    return launch_modelled(target, p, a, b, out, scratch);
   }
   if constexpr (kLargeTiles) {
     const std::uint64_t large = std::uint64_t{(z.m + 127) / 128} * ((z.n + 127) / 128) * z.results;

@@ -8,14 +8,14 @@
 namespace roundoff {
 
 template <DeviceTarget T>
-void launch_sm80_half(T target, const ProductProblem& p, MmaTileShape tile, const MatrixSource& a,
+void launch_sm80_half(T target, const ProductProblem& p, ProductTile tile, const MatrixSource& a,
                       const MatrixSource& b, const ProductOutput& out, Scratch& scratch);
 template <DeviceTarget T>
-void launch_sm80_bfloat16(T target, const ProductProblem& p, MmaTileShape tile,
+void launch_sm80_bfloat16(T target, const ProductProblem& p, ProductTile tile,
                           const MatrixSource& a, const MatrixSource& b, const ProductOutput& out,
                           Scratch& scratch);
 template <DeviceTarget T>
-void launch_sm80_tf32(T target, const ProductProblem& p, MmaTileShape tile, const MatrixSource& a,
+void launch_sm80_tf32(T target, const ProductProblem& p, ProductTile tile, const MatrixSource& a,
                       const MatrixSource& b, const ProductOutput& out, Scratch& scratch);
 
 }  // namespace roundoff

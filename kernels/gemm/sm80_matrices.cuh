@@ -25,17 +25,18 @@ void launch_sm80_either(Target target, const ProductProblem& p, const MatrixSour
 }
 
 template <class T, class Target>
-void launch_sm80_matrices(Target target, const ProductProblem& p, MmaTileShape tile,
+void launch_sm80_matrices(Target target, const ProductProblem& p, ProductTile tile,
                           const MatrixSource& a, const MatrixSource& b, const ProductOutput& out,
                           Scratch& scratch) {
   switch (tile) {
-    case MmaTileShape::m256n128:
+    case ProductTile::m256n128:
       return launch_sm80_layouts<T, MmaBlock256x128>(target, p, a, b, out, scratch);
-    case MmaTileShape::m128n128:
+    case ProductTile::m128n128:
       return launch_sm80_layouts<T, MmaBlock128x128>(target, p, a, b, out, scratch);
-    case MmaTileShape::m64n64:
+    case ProductTile::m64n64:
       return launch_sm80_either<T, MmaBlock64x64>(target, p, a, b, out, scratch);
-    case MmaTileShape::m32n32:
+    case ProductTile::automatic:
+    case ProductTile::m32n32:
       return launch_sm80_either<T, MmaBlock32x32>(target, p, a, b, out, scratch);
   }
 }
