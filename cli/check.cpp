@@ -11,6 +11,7 @@
 #include "cli/environment.h"
 #include "cli/interrupt.h"
 #include "cli/train_options.h"
+#include "kernels/gemm/kernel.h"
 #include "verify/cases.h"
 #include "verify/chain.h"
 #include "verify/check.h"
@@ -26,6 +27,7 @@ struct Options {
   std::vector<std::string> dtypes{"fp32", "fp16", "bf16"};
   std::string cases = "quick";
   std::string accumulator = "fp32";
+  std::string kernel = "automatic";
   std::uint64_t seed = 1;
   std::int64_t schedules = 4;
   bool sanitize = false;
@@ -59,6 +61,43 @@ Device device_of(const Options& o, Console& console) {
   return Device::cpu;
 }
 
+// Whether the operation has products whose kernel may be named.
+bool names_kernel(const OpSignature& s) {
+  return std::any_of(s.parameters.begin(), s.parameters.end(), [](const ParameterInfo& p) {
+    return p.name == "kernel" && p.kind == ParameterKind::word;
+  });
+}
+
+// Leaves in the request what --kernel is a choice for.
+void read_kernel(const Options& o, Request& r) {
+  if (parse_product_kernel("check", o.kernel) == ProductKernel::automatic) return;
+  if (r.device == Device::cpu) throw UsageError("[check] --kernel: cpu has no kernels to choose");
+  if (o.long_run) throw UsageError("[check] --kernel does not go with --long");
+  r.chains.clear();
+  std::vector<std::string> with;
+  for (const std::string& operation : r.operations) {
+    if (names_kernel(op_signature(operation)))
+      with.push_back(operation);
+    else if (!o.operations.empty())
+      throw UsageError(
+          concat("[check] --kernel is for matmul, linear and conv2d, not for ", operation));
+  }
+  r.operations = std::move(with);
+}
+
+// The reason why the named kernel did not take the case's products; empty where something else
+// failed, or nothing.
+std::string refusal_of(const CheckReport& report) {
+  constexpr std::string_view kRefused = " does not take this product: ";
+  std::string reason;
+  for (const CheckFailure& f : report.failures) {
+    const std::size_t at = f.text.find(kRefused);
+    if (at == std::string::npos) return {};
+    reason = f.text.substr(at + kRefused.size());
+  }
+  return reason;
+}
+
 Request read_request(const Options& o, Console& console) {
   Request r;
   std::vector<Chain> chains = list_chains();
@@ -87,6 +126,7 @@ Request read_request(const Options& o, Console& console) {
   if (o.seeds < 1)
     throw UsageError(concat("[check] --seeds is ", o.seeds, "; at least 1 expected"));
   r.device = device_of(o, console);
+  read_kernel(o, r);
   if (o.sanitize && r.device != Device::sim)
     throw UsageError("[check] --sanitize sees kernels on --device sim only");
   r.check.seed = o.seed;
@@ -110,6 +150,7 @@ std::string again(const Options& o, const Request& r, const std::string& operati
   const char* const devices[] = {"cpu", "sim", "cuda"};
   text += concat(" --device ", devices[static_cast<int>(r.device)], " --dtype ", name(dtype));
   if (o.accumulator != "fp32") text += concat(" --acc ", o.accumulator);
+  if (o.kernel != "automatic") text += concat(" --kernel ", o.kernel);
   if (o.sanitize) text += " --sanitize";
   if (o.long_run) return concat(text, " --long --seed ", replay, " --seeds 1");
   if (r.set == CaseSet::full) text += " --cases full";
@@ -136,12 +177,15 @@ int run_cases(const Options& o, const Request& r, const CallRunner& runner, Cons
   std::vector<Job> jobs;
   std::set<std::string> left_out;
   for (const std::string& operation : r.operations)
-    for (const Case& c : list_cases(r.set, operation))
+    for (Case& c : list_cases(r.set, operation)) {
+      if (o.kernel != "automatic") c.parameters["kernel"] = o.kernel;
       for (const DType dtype : r.dtypes)
         if (runs_in(operation, dtype, r.check.accumulator, r.device))
           jobs.push_back({c, dtype});
         else
           left_out.insert(concat(operation, " in ", name(dtype)));
+    }
+  std::set<std::string> refused;
 
   Table table = case_table(r.device);
   std::int64_t runs = 0, broken = 0, done = 0;
@@ -150,6 +194,11 @@ int run_cases(const Options& o, const Request& r, const CallRunner& runner, Cons
                     static_cast<std::int64_t>(jobs.size() + r.chains.size()), "cases");
     for (const Job& job : jobs) {
       const CheckReport report = check_case(job.c, job.dtype, runner, r.check);
+      if (const std::string reason = refusal_of(report); !reason.empty()) {
+        refused.insert(concat(job.c.operation, " in ", name(job.dtype), ": ", reason));
+        bar.update(++done, job.c.operation);
+        continue;
+      }
       add_case(table, job.c, job.dtype, report);
       runs += report.runs;
       if (!report.holds()) {
@@ -183,6 +232,8 @@ int run_cases(const Options& o, const Request& r, const CallRunner& runner, Cons
   add_case_notes(table, r.device, static_cast<std::int64_t>(r.check.schedules.size()), o.sanitize);
   for (const std::string& what : left_out)
     table.add_note(concat("not checked, it does not exist with --acc ", o.accumulator, ": ", what));
+  for (const std::string& what : refused)
+    table.add_note(concat("cases not taken by kernel ", o.kernel, ", of ", what));
   console.emit(table, o.common);
   if (runs == 0) {
     console.error(
@@ -257,6 +308,11 @@ Command add_check(CLI::App& app) {
   command
       ->add_option("--acc", o->accumulator,
                    "Accumulator of products and sums: fp32, fp64, fp16, v100, a100, h100")
+      ->capture_default_str();
+  command
+      ->add_option("--kernel", o->kernel,
+                   "Of the products of matmul, linear and conv2d on a device: naive, tiles, mma, "
+                   "sm80, wgmma, sm90 or ping_pong; cases that it does not take are listed")
       ->capture_default_str();
   command->add_option("--seed", o->seed, "Of the operands")->capture_default_str();
   command

@@ -9,7 +9,13 @@ namespace roundoff {
 namespace {
 
 Conv2dParams kernel_params(const Conv2dOptions& o, Accumulator accumulator, bool tf32) {
-  return {o.stride, o.padding, o.dilation, o.groups, accumulator, tf32};
+  return {.stride = o.stride,
+          .padding = o.padding,
+          .dilation = o.dilation,
+          .groups = o.groups,
+          .accumulator = accumulator,
+          .tf32 = tf32,
+          .kernel = o.kernel};
 }
 
 struct Conv2d {

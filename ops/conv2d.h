@@ -5,6 +5,7 @@
 #include <array>
 
 #include "engine/context.h"
+#include "kernels/gemm/kernel.h"
 
 namespace roundoff {
 
@@ -14,6 +15,8 @@ struct Conv2dOptions {
   std::array<std::int64_t, 2> padding{0, 0};
   std::array<std::int64_t, 2> dilation{1, 1};
   std::int64_t groups = 1;
+  // On a device, of the result and of the gradients; throws where it does not take a product.
+  ProductKernel kernel = ProductKernel::automatic;
 };
 
 // x [N, H, W, C], w [K, R, S, C / groups], bias absent or [K]; result [N, P, Q, K] in the widest

@@ -21,7 +21,9 @@ void check_floating(std::string_view operation, const char* which, const Tensor&
 struct Linear {
   static constexpr std::string_view name = "linear";
   static constexpr unsigned cast_inputs = 0b011;
-  struct Params {};
+  struct Params {
+    ProductKernel kernel = ProductKernel::automatic;
+  };
 
   static std::int64_t rows(const Tensor& t) {
     std::int64_t n = 1;
@@ -43,7 +45,8 @@ struct Linear {
                .trans_b = true,
                .beta = f.has(2) ? 1.0 : 0.0,
                .accumulator = f.context().accumulator,
-               .tf32 = f.context().tf32},
+               .tf32 = f.context().tf32,
+               .kernel = f.params<Params>().kernel},
               x.view(), w.view(), bias, y.view());
     });
     if (f.wants_grad(1)) f.save(0, x);
@@ -55,7 +58,8 @@ struct Linear {
     const std::int64_t m = rows(dy);
     Scratch& scratch = f.context().scratch;
     const ConstView none = ConstView::absent();
-    GemmParams p{.accumulator = f.accumulator(), .tf32 = f.tf32()};
+    GemmParams p{
+        .accumulator = f.accumulator(), .tf32 = f.tf32(), .kernel = f.params<Params>().kernel};
     f.run([&](auto target) {
       if (f.wants(0)) {
         p.m = m, p.n = f.saved(1).shape()[1], p.k = n;
@@ -190,7 +194,8 @@ struct Matmul {
                  .tf32 = f.context().tf32,
                  .stride_a = cast.inner_shared[0] ? 0 : p.m * p.k,
                  .stride_b = cast.inner_shared[1] ? 0 : p.k * p.n,
-                 .stride_c = whole_c ? p.m * p.n : 0};
+                 .stride_c = whole_c ? p.m * p.n : 0,
+                 .kernel = p.options.kernel};
     f.run([&](auto target) {
       for (std::int64_t i = 0; i < (p.matrices == 0 ? 0 : cast.outer); ++i)
         product(f.context(), target, g, operand(cast, 0, i, a.view(), p.m, p.k),
@@ -265,7 +270,8 @@ struct Matmul {
                  .alpha = p.options.alpha,
                  .accumulator = f.accumulator(),
                  .tf32 = f.tf32(),
-                 .sum_batch = cast.inner_shared[which]};
+                 .sum_batch = cast.inner_shared[which],
+                 .kernel = p.options.kernel};
     const std::int64_t other_stride = cast.inner_shared[other] ? 0 : (of_a ? p.k * p.n : p.m * p.k);
     // A: dY B^T, A^T: B dY^T; B: A^T dY, B^T: dY^T A; the other operand may be held transposed.
     g.trans_a = dy_first ? !of_a : (of_a ? other_transposed : !other_transposed);
@@ -329,7 +335,8 @@ Tensor matmul(Context& context, const Tensor& a, const Tensor& b, const MatmulOp
   return record<Matmul>(context, {a, b, c}, {.options = options, .m = m, .n = n, .k = k});
 }
 
-Tensor linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& bias) {
+Tensor linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& bias,
+              ProductKernel kernel) {
   check_floating(Linear::name, "x", x);
   check_floating(Linear::name, "weight", w);
   ROUNDOFF_CHECK(x.shape().rank() >= 1 && w.shape().rank() == 2 && x.shape()[-1] == w.shape()[1],
@@ -340,7 +347,7 @@ Tensor linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& 
     ROUNDOFF_CHECK(bias.shape() == Shape{w.shape()[0]}, Linear::name, "bias of shape ",
                    bias.shape(), ", [", w.shape()[0], "] expected");
   }
-  return record<Linear>(context, {x, w, bias});
+  return record<Linear>(context, {x, w, bias}, {.kernel = kernel});
 }
 
 }  // namespace roundoff

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/context.h"
+#include "kernels/gemm/kernel.h"
 
 namespace roundoff {
 
@@ -11,6 +12,8 @@ struct MatmulOptions {
   bool trans_b = false;  // b is held as [..., n, k]
   double alpha = 1;      // 0 never reads a and b
   double beta = 1;       // of c, where there is one; 0 never reads it
+  // On a device, of the result and of the gradients; throws where it does not take a product.
+  ProductKernel kernel = ProductKernel::automatic;
 };
 
 // alpha op(a) op(b) + beta c: a [..., m, k], b [..., k, n], result [..., m, n]. The leading axes
@@ -21,6 +24,7 @@ Tensor matmul(Context& context, const Tensor& a, const Tensor& b, const MatmulOp
               const Tensor& c = {});
 
 // x w^T + bias: x [..., in], w [out, in], bias absent or [out], result [..., out].
-Tensor linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& bias = {});
+Tensor linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& bias = {},
+              ProductKernel kernel = ProductKernel::automatic);
 
 }  // namespace roundoff

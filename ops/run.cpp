@@ -53,15 +53,19 @@ constexpr InputInfo kBatchNormInputs[] = {{"x"},
 constexpr InputInfo kEmbeddingInputs[] = {{"table"}, {"index", Role::index}};
 constexpr InputInfo kGradients[] = {{"g0", Role::constant}};
 
+constexpr std::string_view kKernels = "automatic naive tiles mma sm80 wgmma sm90 ping_pong";
+constexpr ParameterInfo kLinear[] = {{"kernel", Kind::word, "automatic", kKernels}};
 constexpr ParameterInfo kMatmul[] = {{"trans_a", Kind::flag, "false"},
                                      {"trans_b", Kind::flag, "false"},
                                      {"alpha", Kind::number, "1"},
-                                     {"beta", Kind::number, "1"}};
+                                     {"beta", Kind::number, "1"},
+                                     {"kernel", Kind::word, "automatic", kKernels}};
 constexpr ParameterInfo kConv[] = {{"stride", Kind::pair, "1"},
                                    {"padding", Kind::pair, "0"},
                                    {"dilation", Kind::pair, "1"},
                                    {"groups", Kind::integer, "1"},
-                                   {"layout", Kind::word, "nhwc", "nhwc nchw"}};
+                                   {"layout", Kind::word, "nhwc", "nhwc nchw"},
+                                   {"kernel", Kind::word, "automatic", kKernels}};
 constexpr ParameterInfo kSoftmax[] = {{"axis", Kind::integer, "-1"}};
 constexpr std::string_view kReductions = "mean sum none";
 constexpr ParameterInfo kCrossEntropy[] = {{"ignore_index", Kind::integer, "-100"},
@@ -97,7 +101,7 @@ constexpr ParameterInfo kUnscale[] = {{"scale", Kind::number, "1"},
 
 constexpr OpSignature kSignatures[] = {
     {"matmul", kMatmulInputs, kMatmul},
-    {"linear", kConvInputs, {}},
+    {"linear", kConvInputs, kLinear},
     {"conv2d", kConvInputs, kConv},
     {"softmax", kX, kSoftmax},
     {"log_softmax", kX, kSoftmax},
@@ -252,6 +256,16 @@ Pool2dParams pool_params(const OpParameters& p) {
   return q;
 }
 
+// The kernel that a product names: there are kernels on devices only.
+ProductKernel kernel_of(const Context& c, const OpParameters& p) {
+  const std::string_view operation = p.signature().name;
+  const ProductKernel kernel = parse_product_kernel(operation, p.word("kernel"));
+  if (kernel != ProductKernel::automatic && c.device() == Device::cpu)
+    throw UsageError(concat("[", operation, "] kernel is '", name(kernel),
+                            "', a kernel of the devices sim and cuda; cpu has none to choose"));
+  return kernel;
+}
+
 Tensor forward(Context& c, const OpParameters& p, const NamedTensors& in, OpResult& result) {
   const std::string_view name = p.signature().name;
   const auto get = [&](std::string_view which) -> const Tensor& { return input(in, which); };
@@ -260,15 +274,17 @@ Tensor forward(Context& c, const OpParameters& p, const NamedTensors& in, OpResu
                   {.trans_a = p.flag("trans_a"),
                    .trans_b = p.flag("trans_b"),
                    .alpha = p.number("alpha"),
-                   .beta = p.number("beta")},
+                   .beta = p.number("beta"),
+                   .kernel = kernel_of(c, p)},
                   get("c"));
-  if (name == "linear") return linear(c, get("x"), get("w"), get("b"));
+  if (name == "linear") return linear(c, get("x"), get("w"), get("b"), kernel_of(c, p));
   if (name == "conv2d")
     return conv2d(c, get("x"), get("w"), get("b"),
                   {.stride = p.pair("stride"),
                    .padding = p.pair("padding"),
                    .dilation = p.pair("dilation"),
-                   .groups = p.integer("groups")});
+                   .groups = p.integer("groups"),
+                   .kernel = kernel_of(c, p)});
   if (name == "softmax") return softmax(c, get("x"), p.integer("axis"));
   if (name == "log_softmax") return log_softmax(c, get("x"), p.integer("axis"));
   if (name == "cross_entropy")

@@ -65,7 +65,7 @@ Half tensor_core_dot_half(const TensorCore& core, const float* a, const float* b
 
 // c += a b of a tile, row-major: a is m x k, b is k x n, c is m x n; lda, ldb and ldc are the
 // distances of rows, in elements. Any sizes.
-struct ProductTile {
+struct TensorCoreTile {
   const float* a = nullptr;
   std::int64_t lda = 0;
   const float* b = nullptr;
@@ -77,10 +77,10 @@ struct ProductTile {
 
 // Every element as tensor_core_dot has it, bit for bit; with vector instructions where the build's
 // target has AVX2.
-void tensor_core_tile(const TensorCore& core, const ProductTile& tile);
+void tensor_core_tile(const TensorCore& core, const TensorCoreTile& tile);
 // Every element as tensor_core_dot_half has it; c holds values of fp16.
-void tensor_core_tile_half(const TensorCore& core, const ProductTile& tile);
+void tensor_core_tile_half(const TensorCore& core, const TensorCoreTile& tile);
 // Every element as a chain of k fused multiply-adds in fp32, first product first.
-void fma_tile(const ProductTile& tile);
+void fma_tile(const TensorCoreTile& tile);
 
 }  // namespace roundoff

@@ -13,7 +13,8 @@ namespace {
 // One element, or one block of it, with b's column gathered.
 constexpr int kColumn = 64;
 template <bool kHalf>
-void scalar_element(const TensorCore& core, const ProductTile& t, int i, int j, int first, int k) {
+void scalar_element(const TensorCore& core, const TensorCoreTile& t, int i, int j, int first,
+                    int k) {
   float& c = t.c[i * t.ldc + j];
   float column[kColumn];
   // A multiple of every block, so that the chain is cut where blocks are.
@@ -65,7 +66,7 @@ __m256d power(__m128i exponent) {
 
 class Panel {
  public:
-  Panel(const TensorCore& core, const ProductTile& tile) : core_(core), tile_(tile) {
+  Panel(const TensorCore& core, const TensorCoreTile& tile) : core_(core), tile_(tile) {
     // A product in units of 2^(emax - F) is its significands' product shifted left by F - 20; the
     // shift goes into the operands, which stay within 15 bits.
     const int left = std::max(core.kept_bits - 20, 0);
@@ -221,7 +222,7 @@ class Panel {
   }
 
   const TensorCore core_;
-  const ProductTile tile_;
+  const TensorCoreTile tile_;
   int a_left_, b_left_, right_;
   int row_special_[kRows];
   alignas(32) std::int32_t a_significand_[kRows][kDepth];
@@ -233,7 +234,7 @@ class Panel {
 #endif
 
 template <bool kHalf>
-void exact_tile(const TensorCore& core, const ProductTile& tile) {
+void exact_tile(const TensorCore& core, const TensorCoreTile& tile) {
 #if defined(__AVX2__)
   if (Panel::takes(core)) {
     Panel(core, tile).run<kHalf>();
@@ -246,15 +247,15 @@ void exact_tile(const TensorCore& core, const ProductTile& tile) {
 
 }  // namespace
 
-void tensor_core_tile(const TensorCore& core, const ProductTile& tile) {
+void tensor_core_tile(const TensorCore& core, const TensorCoreTile& tile) {
   exact_tile<false>(core, tile);
 }
 
-void tensor_core_tile_half(const TensorCore& core, const ProductTile& tile) {
+void tensor_core_tile_half(const TensorCore& core, const TensorCoreTile& tile) {
   exact_tile<true>(core, tile);
 }
 
-void fma_tile(const ProductTile& t) {
+void fma_tile(const TensorCoreTile& t) {
   // kRows chains at a time hide the latency of one.
   constexpr int kRows = 8;
   const auto lanes = static_cast<int>(simd::kLanes);

@@ -27,6 +27,13 @@ GemmAddend check_gemm(const GemmParams& p, const ConstView& a, const ConstView& 
                  "cannot accumulate into ", name(y.view.dtype), "; fp32 or fp64 expected");
   ROUNDOFF_CHECK(y.write == Write::overwrite || p.activation == Activation::none, kName,
                  "cannot accumulate after an activation");
+  ROUNDOFF_CHECK(!p.half_sums || (a.dtype == DType::fp16 && b.dtype == DType::fp16), kName,
+                 "half_sums takes fp16 operands, ", name(a.dtype), " and ", name(b.dtype),
+                 " given");
+  ROUNDOFF_CHECK(!p.half_sums || (p.accumulator != Accumulator::fp16 &&
+                                  p.accumulator != Accumulator::fp64 && p.split == 0),
+                 kName, "half_sums is tensor cores': no accumulator ", name(p.accumulator),
+                 ", and no split");
   GemmAddend addend{.used = c.present && p.beta != 0};
   if (addend.used) {
     addend.bias = c.numel() == p.n && p.stride_c == 0;

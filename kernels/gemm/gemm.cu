@@ -12,6 +12,7 @@
 #include "kernels/gemm/product.cuh"
 #include "kernels/gemm/select.h"
 #include "kernels/gemm/sm80.h"
+#include "kernels/gemm/sm80_half_sums.h"
 #include "kernels/gemm/sm90.h"
 #include "kernels/simt/architecture.h"
 
@@ -139,6 +140,13 @@ void gemm(T target, const GemmParams& params, const ConstView& a, const ConstVie
   align_runs(out);
   const MatrixSource left = matrix(a, p.m, k, !p.trans_a, p.stride_a, p.tf32);
   const MatrixSource right = matrix(b, p.n, k, p.trans_b, p.stride_b, p.tf32);
+  if (p.half_sums) {
+    ROUNDOFF_CHECK(p.kernel == ProductKernel::automatic || p.kernel == ProductKernel::sm80, "gemm",
+                   "kernel ", name(p.kernel), " has no sums in fp16, sm80 has");
+    out.late = true;
+    problem.may_split = false;
+    return launch_half_sums(target, problem, left, right, out);
+  }
   launch_matrices(target, problem, left, right, out, scratch);
 }
 

@@ -20,6 +20,10 @@ struct GemmParams {
   double beta = 0;                   // 0 never reads C
   Accumulator accumulator = Accumulator::fp32;
   bool tf32 = false;  // fp32 operands are first rounded to 11 significant bits (RNE)
+  // Tensor cores sum products of fp16 in fp16: from 0, rounded after each block that they add at
+  // once; everything else joins afterwards, in fp32. On a device, for fp16 operands, with the
+  // accumulators fp32 (the device's tensor cores), v100, a100 and h100.
+  bool half_sums = false;
   // Elements from one matrix of the batch to the next; 0 uses the one matrix for the whole batch.
   std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;
   // y is one [m, n] matrix, the sum over the batch, instead of one matrix for each.

@@ -128,6 +128,7 @@ void gemm(Ref, const GemmParams& params, const ConstView& a, const ConstView& b,
           const Out& y, Scratch& scratch) {
   if (!y.wanted) return;
   const GemmAddend addend = check_gemm(params, a, b, c, y);
+  ROUNDOFF_CHECK(!params.half_sums, kName, "half_sums is for the devices sim and cuda");
   const std::int64_t results = params.sum_batch ? 1 : params.batch;
   if (results == 0 || params.m == 0 || params.n == 0) return;
   const GemmParams p = merge_batch(params, addend);

@@ -27,7 +27,7 @@ void compare(const std::string& gpu, const std::string& type, const TensorCore& 
     const std::vector<float>&x = r.a, &y = r.b;
     const auto k = static_cast<std::int64_t>(x.size());
     const float addend = with_c ? r.c : 0.0F;
-    ProductTile tile{.a = x.data(), .lda = k, .b = y.data(), .ldb = 1, .m = 1, .n = 1};
+    TensorCoreTile tile{.a = x.data(), .lda = k, .b = y.data(), .ldb = 1, .m = 1, .n = 1};
     tile.k = static_cast<int>(k);
     float got = 0, got_tile = 0;
     tile.c = &got_tile;

@@ -100,7 +100,7 @@ TEST_CASE("a tile's elements are the model's dot products, bit for bit") {
         std::vector<float> half_c = c;
         for (float& v : half_c) v = static_cast<float>(Half(v));
         std::vector<float> exact = c, half = half_c, chain = c;
-        ProductTile tile{a.data(), lda, b.data(), ldb, exact.data(), ldc, s.m, s.n, s.k};
+        TensorCoreTile tile{a.data(), lda, b.data(), ldb, exact.data(), ldc, s.m, s.n, s.k};
         tensor_core_tile(model.core, tile);
         tile.c = half.data();
         tensor_core_tile_half(model.core, tile);

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include "kernels/base/tensor_core.h"
 #include "tests/covering.h"
 #include "verify/oracle/matmul.h"
 
@@ -237,6 +238,43 @@ TEST_CASE("cut sums: partial sums in order, alike in every kernel") {
       CHECK(want.values() == sums);
     }
   }
+}
+
+TEST_CASE("sums in fp16 on tensor cores have the bits of the host's model") {
+  std::mt19937 random(48);
+  for (const Accumulator accumulator : {Accumulator::v100, Accumulator::a100, Accumulator::h100}) {
+    for (int layout = 0; layout < 4; ++layout) {
+      for (const Size& s : {Size{70, 33, 100}, Size{16, 8, 64}, Size{3, 5, 1}}) {
+        LadderCase t = product(s, kKinds[0], layout, 0, DType::fp32);
+        t.p.accumulator = accumulator;
+        t.p.half_sums = true;
+        const LadderArrays arrays(t, random, false);
+        SimDevice device;
+        const std::vector<double> got = run_ladder(device, t, arrays).values();
+        const TensorCore& core = tensor_core(accumulator, DType::fp16);
+        const std::vector<double> a = arrays.a.values(), b = arrays.b.values();
+        std::vector<float> x(static_cast<std::size_t>(s.k)), y(x.size());
+        for (std::int64_t i = 0; i < s.m; ++i) {
+          for (std::int64_t j = 0; j < s.n; ++j) {
+            for (std::int64_t k = 0; k < s.k; ++k) {
+              x[static_cast<std::size_t>(k)] = static_cast<float>(
+                  a[static_cast<std::size_t>(t.p.trans_a ? k * s.m + i : i * s.k + k)]);
+              y[static_cast<std::size_t>(k)] = static_cast<float>(
+                  b[static_cast<std::size_t>(t.p.trans_b ? j * s.k + k : k * s.n + j)]);
+            }
+            const auto want = static_cast<double>(static_cast<float>(
+                tensor_core_dot_half(core, x.data(), y.data(), s.k, Half(0.0F))));
+            CHECK(got[static_cast<std::size_t>(i * s.n + j)] == want);
+          }
+        }
+      }
+    }
+  }
+  LadderCase t = product({8, 8, 8}, kKinds[1], 0, 0, DType::fp32);
+  t.p.half_sums = true;
+  SimDevice device;
+  CHECK_THROWS_WITH(run_ladder(device, t, LadderArrays(t, random, true)),
+                    "[gemm] half_sums takes fp16 operands, bf16 and bf16 given");
 }
 
 TEST_CASE("batches and sums over a batch, in every kernel") {

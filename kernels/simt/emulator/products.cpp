@@ -31,7 +31,7 @@ DType dtype(Operand operand) {
 
 }  // namespace
 
-void multiply(TensorCoreModel model, Operand operand, const ProductTile& tile) {
+void multiply(TensorCoreModel model, Operand operand, const TensorCoreTile& tile) {
   if (model == TensorCoreModel::fp32) {
     fma_tile(tile);
   } else {
@@ -39,7 +39,7 @@ void multiply(TensorCoreModel model, Operand operand, const ProductTile& tile) {
   }
 }
 
-void multiply_half(TensorCoreModel model, const ProductTile& tile) {
+void multiply_half(TensorCoreModel model, const TensorCoreTile& tile) {
   if (model != TensorCoreModel::fp32) {
     tensor_core_tile_half(tensor_core(accumulator(model), DType::fp16), tile);
     return;

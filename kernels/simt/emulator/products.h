@@ -10,10 +10,10 @@
 namespace roundoff::simt {
 
 // c += a b with fp32 accumulators, as the chosen model has it.
-void multiply(TensorCoreModel model, Operand operand, const ProductTile& tile);
+void multiply(TensorCoreModel model, Operand operand, const TensorCoreTile& tile);
 // The same of fp16 with fp16 accumulators; c holds values of fp16. The fp32 model rounds once,
 // after a chain of fused multiply-adds.
-void multiply_half(TensorCoreModel model, const ProductTile& tile);
+void multiply_half(TensorCoreModel model, const TensorCoreTile& tile);
 
 // to[i] = the 16-bit pattern from[i], for i in [0, n). Exact.
 void widen(Operand operand, const std::uint16_t* from, int n, float* to);

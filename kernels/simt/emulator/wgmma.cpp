@@ -221,7 +221,7 @@ void execute(Block& block, WgmmaOperation& op) {
   std::vector<float>& c = op.accumulator->value;
   if (!op.accumulate) std::fill(c.begin(), c.end(), 0.0F);
   const TensorCoreModel model = block.cluster->config.tensor_core;
-  const ProductTile tile{a[0], 16, b.data(), n, c.data(), n, kRows, n, depth(op.kind)};
+  const TensorCoreTile tile{a[0], 16, b.data(), n, c.data(), n, kRows, n, depth(op.kind)};
   if (op.kind.half) {
     multiply_half(model, tile);
   } else {
