@@ -36,6 +36,10 @@ ROUNDOFF_DEVICE_NAMESPACE {
       value[0] = widen_value<float>(static_cast<const BFloat16*>(p)[i]);
   }
   ROUNDOFF_DEVICE void store(DType dtype, void* p, std::int64_t i, const float (&values)[kPack]) {
+#if defined(__CUDA_ARCH__)
+    // nvcc loses the alignment of a place that it sees as a sum, and stores element by element.
+    asm("" : "+l"(i));
+#endif
     if (dtype == DType::fp32)
       store_pack(static_cast<float*>(p) + i, values);
     else if (dtype == DType::fp16)

@@ -72,6 +72,7 @@ constexpr Expectation kExpectations[] = {
     {.kernel = "mean_of_windows", .registers = 64, .needs = wide_loads | wide_stores},
     {.kernel = "mean_gradient_of_pixels", .registers = 64, .needs = wide_loads | wide_stores},
     {.kernel = "update_window_kernel", .registers = 64, .needs = wide_loads | wide_stores},
+    {.kernel = "update_window_kernel", .with = "<Adam", .needs = whole_stores},
     {.kernel = "inspect_window_kernel", .registers = 64, .needs = wide_loads},
     {.kernel = "inspect_gradients_kernel", .registers = 64, .needs = wide_loads},
     {.kernel = "all_finite_kernel", .registers = 64, .needs = wide_loads},
@@ -132,6 +133,13 @@ std::vector<std::string> failures(const Expectation& expected, const KernelCode&
     need(missing, in_loop(Sass::ldgsts).of_128() > 0, "no cp.async of 16 bytes in its main loop");
   if (has(needs, ldmatrix))
     need(missing, in_loop(Sass::ldsm).of_128() > 0, "no ldmatrix of four in its main loop");
+  if (has(needs, whole_stores)) {
+    const evidence::SassCount global = in_loop(Sass::stg), generic = in_loop(Sass::st);
+    const std::size_t pieces =
+        global.narrow() + global.of_32() + generic.narrow() + generic.of_32();
+    need(missing, pieces == 0 && global.total + generic.total > 0,
+         std::to_string(pieces) + " stores of 32 bits or fewer in its main loop");
+  }
   if (has(needs, no_global_loads))
     need(missing, in_loop(Sass::ldg).total == 0,
          std::to_string(in_loop(Sass::ldg).total) + " global loads in its main loop");

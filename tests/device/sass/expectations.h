@@ -22,6 +22,7 @@ enum class Needs : unsigned {
   ldmatrix = 32,          // its main loop reads shared memory by ldmatrix, four matrices at once
   tensor_copies = 64,     // operands come by TMA
   tensor_stores = 128,    // results go by TMA
+  whole_stores = 512,     // its main loop stores at least 64 bits at once
   no_global_loads = 256,  // its main loop does not load global memory into registers
 };
 constexpr Needs operator|(Needs a, Needs b) {
