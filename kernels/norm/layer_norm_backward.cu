@@ -272,7 +272,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     return n > 0 && norms::stays<A>(x.dtype) && dy.dtype == x.dtype &&
            norms::overwrites(dx, x.dtype) &&
            (n <= reduce::kResidentPair ||
-            (n <= most_of_cluster(x.dtype) && runs(device, Architecture::sm_90a)));
+            (n <= most_of_cluster(x.dtype) && architecture(device) == Architecture::sm_90a));
   }
 
   void resident_gradients(Target device, const NormMatrix& m, const ConstView& x,
