@@ -164,7 +164,8 @@ void draw_roof(Svg& svg, const Axis& x, const Axis& y, const Roof& roof, std::si
   const std::string style =
       concat("stroke=\"#555555\" stroke-width=\"1.6\"", i == 0   ? ""
                                                         : i == 1 ? " stroke-dasharray=\"8 4\""
-                                                                 : " stroke-dasharray=\"2 3\"");
+                                                        : i == 2 ? " stroke-dasharray=\"2 3\""
+                                                                 : " stroke-dasharray=\"9 3 2 3\"");
   if (ridge > begin)
     svg.line(x.at(begin), y.at(begin * roof.bytes_per_second), x.at(std::min(ridge, end)),
              y.at(std::min(ridge, end) * roof.bytes_per_second), style);
@@ -241,7 +242,8 @@ std::string roofline_svg(const Roofline& picture) {
       marker(svg, px, py, i, measured);
       // Numbers go around their markers, because points of one problem stand above each other.
       const bool right = i % 2 == 0;
-      svg.text(px + (right ? 9 : -9), py + 4, concat(i + 1),
+      const double down = i % 4 < 2 ? -3 : 11;
+      svg.text(px + (right ? 9 : -9), py + down, concat(i + 1),
                concat("font-size=\"11\" text-anchor=\"", right ? "start" : "end", "\""));
     }
     if (any) at += 1.6 * kLine;

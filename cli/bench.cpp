@@ -269,7 +269,6 @@ int run(Options& o, const CLI::App& command, Console& console) {
     if (!r.steps.empty()) append(report, run_steps(r));
   }
   const Table table = bench_table(title_of(r), report);
-  if (!o.roofline.empty()) write_file_atomically(o.roofline, picture_of(r, report));
   if (!o.out.empty()) write_out(o, r, report, table, command, console);
   if (o.common.json == "-" || o.common.csv == "-") {
     console.emit(table, o.common);
@@ -284,6 +283,7 @@ int run(Options& o, const CLI::App& command, Console& console) {
       t.print(console.out(), width);
     }
   }
+  if (!o.roofline.empty()) write_file_atomically(o.roofline, picture_of(r, report));
   int status = kDone;
   bool any = false;
   for (const bench::Row& row : report.rows) {
