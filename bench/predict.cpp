@@ -23,6 +23,23 @@ int architecture_of(ProductKernel kernel) {
              : 80;
 }
 
+// Sums over samples are: those of a product whose first operand is held transposed.
+bool sums_may_be_cut(const Problem& p) {
+  if (p.conv) return p.pass == BenchPass::wgrad;
+  const bool a = p.product->trans_a, b = p.product->trans_b;
+  switch (p.pass) {
+    case BenchPass::forward:
+      return a;
+    case BenchPass::dgrad:  // dY B^T, or for A^T B dY^T
+      return a && b;
+    case BenchPass::wgrad:  // A^T dY, or for B^T dY^T A
+      return b || !a;
+    case BenchPass::backward:
+      break;
+  }
+  return false;
+}
+
 }  // namespace
 
 evidence::Arithmetic arithmetic_of(const Problem& problem) {
@@ -64,6 +81,19 @@ evidence::ProductShape product_shape(const Problem& p) {
   return s;
 }
 
+ProductProblem product_problem(const Problem& p) {
+  const ProductShape s = product_shape(p);
+  ProductProblem problem;
+  problem.size = {.m = static_cast<unsigned>(s.m),
+                  .n = static_cast<unsigned>(s.n),
+                  .depth = static_cast<unsigned>(s.k),
+                  .results = static_cast<unsigned>(s.batch)};
+  problem.wide = p.dtype == DType::fp64;
+  problem.operand = mma_operand({}, p.dtype, p.dtype, false);
+  problem.may_split = sums_may_be_cut(p);
+  return problem;
+}
+
 std::optional<evidence::Prediction> predict_row(const DeviceSpec& device, const Problem& problem,
                                                 ProductKernel kernel, const Row& row) {
   if (!problem.is_product()) {
@@ -78,8 +108,9 @@ std::optional<evidence::Prediction> predict_row(const DeviceSpec& device, const 
   // The others are for tensor cores.
   const bool plain = kernel == ProductKernel::naive || kernel == ProductKernel::tiles;
   if (!plain && !is_16bit(problem.dtype)) return std::nullopt;
-  return evidence::predict(device, product_shape(problem),
-                           evidence::best_plan(device, product_shape(problem), kernel));
+  const ProductShape shape = product_shape(problem);
+  const auto parts = static_cast<int>(product_cut(product_problem(problem)).parts);
+  return evidence::predict(device, shape, evidence::best_plan(device, shape, kernel, parts));
 }
 
 void add_predictions(Row& row, const Problem& problem, ProductKernel kernel) {

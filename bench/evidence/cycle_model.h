@@ -55,9 +55,9 @@ struct KernelPlan {
 std::span<const KernelPlan> plans_of(ProductKernel kernel);
 // The first of them.
 const KernelPlan& usual_plan(ProductKernel kernel);
-// The one that is predicted to be fastest.
-const KernelPlan& best_plan(const DeviceSpec& device, const ProductShape& shape,
-                            ProductKernel kernel);
+// The one that is predicted to be fastest where sums are cut into so many parts.
+KernelPlan best_plan(const DeviceSpec& device, const ProductShape& shape, ProductKernel kernel,
+                     int split_k = 1);
 
 enum class Resource : unsigned char { arithmetic, shared, l2, latency, memory, power, launch };
 std::string_view name(Resource resource);

@@ -1,5 +1,5 @@
 // How the kernels of the ladder are cut: what their files say (kernels/gemm).
-#include <algorithm>
+#include <optional>
 
 #include "bench/evidence/cycle_model.h"
 #include "kernels/base/check.h"
@@ -102,13 +102,18 @@ std::span<const KernelPlan> plans_of(ProductKernel kernel) {
 
 const KernelPlan& usual_plan(ProductKernel kernel) { return plans_of(kernel).front(); }
 
-const KernelPlan& best_plan(const DeviceSpec& device, const ProductShape& shape,
-                            ProductKernel kernel) {
-  const std::span<const KernelPlan> plans = plans_of(kernel);
-  return *std::min_element(
-      plans.begin(), plans.end(), [&](const KernelPlan& a, const KernelPlan& b) {
-        return predict(device, shape, a).seconds < predict(device, shape, b).seconds;
-      });
+KernelPlan best_plan(const DeviceSpec& device, const ProductShape& shape, ProductKernel kernel,
+                     int split_k) {
+  std::optional<KernelPlan> best;
+  double least = 0;
+  for (KernelPlan plan : plans_of(kernel)) {
+    plan.split_k = split_k;
+    const double seconds = predict(device, shape, plan).seconds;
+    if (best && seconds >= least) continue;
+    best = plan;
+    least = seconds;
+  }
+  return *best;
 }
 
 }  // namespace roundoff::evidence

@@ -175,6 +175,48 @@ TEST_CASE("predictions: the floor of each GPU, and the model's share of it") {
   CHECK_THROWS_AS(product_shape(problem_of("softmax", "4x4")), Error);
 }
 
+TEST_CASE("predictions: sums over samples are cut as the kernels cut them") {
+  const auto parts = [](const Problem& p) { return product_cut(product_problem(p)).parts; };
+  const auto share = [](const Problem& p, ProductKernel kernel) {
+    const auto predicted = predict_row(evidence::device_spec("A100"), p, kernel, Row());
+    REQUIRE(predicted);
+    return predicted->share_of_floor();
+  };
+  // 64 x 576 results, 5 tiles, of sums over 32 x 56 x 56 pixels: 256 / 5 parts.
+  const std::string size = "32,56,56,64,64,3,3,1,1";
+  const Problem wgrad = problem_of("conv2d", size, BenchPass::wgrad);
+  CHECK(parts(wgrad) == 51);
+  CHECK(parts(problem_of("conv2d", size)) == 1);
+  CHECK(parts(problem_of("conv2d", size, BenchPass::dgrad)) == 1);
+  // 459 blocks keep an A100 as busy as those of the forward pass do; 9 would not.
+  CHECK(share(wgrad, ProductKernel::sm80) > 0.3);
+  CHECK(share(wgrad, ProductKernel::sm80) <= 1);
+  CHECK(share(wgrad, ProductKernel::mma) < share(wgrad, ProductKernel::sm80));
+  // Products: whichever operand comes first transposed.
+  struct Cut {
+    const char* layout;
+    bool forward, dgrad, wgrad;
+  };
+  for (const Cut& c : {Cut{"nn", false, false, true}, Cut{"nt", false, false, true},
+                       Cut{"tn", true, false, false}, Cut{"tt", true, true, true}})
+    for (const BenchPass pass : {BenchPass::forward, BenchPass::dgrad, BenchPass::wgrad}) {
+      CAPTURE(c.layout);
+      CAPTURE(name(pass));
+      ProblemRequest request;
+      request.operations = {"matmul"};
+      request.sizes = {"512x512x512"};
+      request.layouts = {c.layout};
+      request.pass = pass;
+      const bool cut = pass == BenchPass::forward ? c.forward
+                       : pass == BenchPass::dgrad ? c.dgrad
+                                                  : c.wgrad;
+      // 512 deep: two parts of 256.
+      CHECK(parts(make_problems(request).at(0)) == (cut ? 2 : 1));
+    }
+  CHECK(parts(problem_of("linear", "512x512x512", BenchPass::wgrad)) == 2);
+  CHECK(parts(problem_of("linear", "512x512x512")) == 1);
+}
+
 TEST_CASE("rates above what a device can do are refused") {
   Row row;
   row.operation = "matmul";

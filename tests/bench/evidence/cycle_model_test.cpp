@@ -198,7 +198,7 @@ TEST_CASE("small products want small tiles, few tiles with much depth want parts
 
 TEST_CASE("the best plan of a rung changes with the size") {
   const auto tile = [](const DeviceSpec& device, std::int64_t n, ProductKernel kernel) {
-    const KernelPlan& plan = best_plan(device, square(n), kernel);
+    const KernelPlan plan = best_plan(device, square(n), kernel);
     return plan.tile_m * plan.tile_n;
   };
   CHECK(tile(kH100, 8192, ProductKernel::sm90) == 128 * 256);

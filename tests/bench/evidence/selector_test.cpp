@@ -63,7 +63,7 @@ TEST_CASE(
     const auto selected = std::find_if(plans.begin(), plans.end(),
                                        [&](const KernelPlan& plan) { return plan.tile_m == rows; });
     REQUIRE(selected != plans.end());
-    const KernelPlan& best =
+    const KernelPlan best =
         evidence::best_plan(evidence::device_spec("A100"), shape(size), ProductKernel::sm80);
     CAPTURE(size.m);
     CAPTURE(size.n);
