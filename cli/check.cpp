@@ -70,9 +70,17 @@ bool names_kernel(const OpSignature& s) {
 
 // Leaves in the request what --kernel is a choice for.
 void read_kernel(const Options& o, Request& r) {
-  if (parse_product_kernel("check", o.kernel) == ProductKernel::automatic) return;
+  const bool known = std::any_of(std::begin(kProductKernels), std::end(kProductKernels),
+                                 [&](ProductKernel k) { return name(k) == o.kernel; });
+  if (!known)
+    throw UsageError(concat("[check] --kernel is '", o.kernel,
+                            "'; naive, tiles, mma, sm80, wgmma, sm90 or ping_pong expected"));
+  if (o.kernel == name(ProductKernel::automatic)) return;
   if (r.device == Device::cpu) throw UsageError("[check] --kernel: cpu has no kernels to choose");
   if (o.long_run) throw UsageError("[check] --kernel does not go with --long");
+  if (!o.operations.empty() && !r.chains.empty())
+    throw UsageError(concat("[check] --kernel is for matmul, linear and conv2d, not for the chain ",
+                            r.chains.front().name));
   r.chains.clear();
   std::vector<std::string> with;
   for (const std::string& operation : r.operations) {
@@ -237,8 +245,10 @@ int run_cases(const Options& o, const Request& r, const CallRunner& runner, Cons
   console.emit(table, o.common);
   if (runs == 0) {
     console.error(
-        "nothing was checked: none of these operations exists in these types with this "
-        "accumulator on this device");
+        refused.empty()
+            ? std::string("nothing was checked: none of these operations exists in these types "
+                          "with this accumulator on this device")
+            : concat("nothing was checked: kernel ", o.kernel, " takes none of these cases"));
     return kAbsent;
   }
   console.note(concat(table.rows().size(), " cases, ", runs, " runs, ", broken,

@@ -84,6 +84,21 @@ TEST_CASE("check: where nothing exists to be checked, that is no success") {
   CHECK(!contains(r.err, "every bound holds"));
 }
 
+TEST_CASE("check --kernel: the cases that a kernel takes, and why it does not take the others") {
+  const Json table =
+      table_of({"linear", "--dtype", "fp16", "--kernel", "sm90", "--schedules", "1"});
+  REQUIRE(!table["rows"].empty());
+  for (const Json& row : table["rows"]) {
+    CHECK(contains(row["case"], "kernel sm90"));
+    CHECK(row["verdict"] == "holds");
+  }
+  CHECK(contains(table["notes"].dump(), "cases not taken by kernel sm90, of linear in fp16: "));
+  const Result none =
+      run_program({"check", "matmul", "--dtype", "fp16", "--kernel", "wgmma", "--acc", "a100"});
+  CHECK(none.status == cli::kAbsent);
+  CHECK(contains(none.err, "nothing was checked: kernel wgmma takes none of these cases"));
+}
+
 TEST_CASE("check: chains are rows of their own") {
   const Json table = table_of({"mlp", "attention", "--device", "cpu", "--dtype", "bf16"});
   REQUIRE(table["rows"].size() == 2);
@@ -127,6 +142,11 @@ TEST_CASE("check: wrong usage, and devices that are not there") {
     CHECK(contains(r.err, part));
   };
   usage({"softmux"}, "unknown operation 'softmux'");
+  usage({"matmul", "--kernel", "sm81"}, "--kernel is 'sm81'; naive, tiles, mma");
+  usage({"softmax", "--kernel", "sm80"},
+        "--kernel is for matmul, linear and conv2d, not for softmax");
+  usage({"mlp", "--kernel", "sm80"}, "not for the chain mlp");
+  usage({"matmul", "--device", "cpu", "--kernel", "sm80"}, "cpu has no kernels to choose");
   usage({"softmax", "--dtype", "fp8"}, "--dtype is 'fp8'");
   usage({"softmax", "--cases", "some"}, "--cases is 'some'");
   usage({"softmax", "--acc", "fp8"}, "--acc is 'fp8'");
