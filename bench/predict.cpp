@@ -1,5 +1,8 @@
 #include "bench/predict.h"
 
+#include "bench/chosen.h"
+#include "kernels/gemm/problem.h"
+
 namespace roundoff::bench {
 
 namespace {
@@ -23,23 +26,6 @@ int architecture_of(ProductKernel kernel) {
              : 80;
 }
 
-// Sums over samples are: those of a product whose first operand is held transposed.
-bool sums_may_be_cut(const Problem& p) {
-  if (p.conv) return p.pass == BenchPass::wgrad;
-  const bool a = p.product->trans_a, b = p.product->trans_b;
-  switch (p.pass) {
-    case BenchPass::forward:
-      return a;
-    case BenchPass::dgrad:  // dY B^T, or for A^T B dY^T
-      return a && b;
-    case BenchPass::wgrad:  // A^T dY, or for B^T dY^T A
-      return b || !a;
-    case BenchPass::backward:
-      break;
-  }
-  return false;
-}
-
 }  // namespace
 
 evidence::Arithmetic arithmetic_of(const Problem& problem) {
@@ -50,48 +36,15 @@ evidence::Arithmetic arithmetic_of(const Problem& problem) {
 }
 
 evidence::ProductShape product_shape(const Problem& p) {
-  ROUNDOFF_CHECK(p.is_product(), "bench", p.operation(), " is no product");
   ProductShape s;
   s.arithmetic = arithmetic_of(p);
   s.operand_bytes = static_cast<int>(size_of(p.dtype));
   s.output_bytes = static_cast<int>(size_of(p.out_dtype));
-  std::int64_t m = 0, n = 0, k = 0;  // of the forward product
-  if (p.conv) {
-    m = p.conv->n * p.conv->p() * p.conv->q();
-    n = p.conv->k;
-    k = p.conv->c * p.conv->r * p.conv->s;
-    s.least_bytes = p.min_bytes();
-  } else {
-    m = p.product->m;
-    n = p.product->n;
-    k = p.product->k;
-    s.batch = std::max<std::int64_t>(p.product->lead.numel(), 1);
-  }
-  s.m = m, s.n = n, s.k = k;
-  if (p.pass == BenchPass::dgrad) {
-    s.n = k, s.k = n;
-    if (p.conv) {
-      // Over the image's own pixels, each of which meets as many outputs as its share of them.
-      s.m = p.conv->n * p.conv->h * p.conv->w;
-      s.n = p.conv->c;
-      s.k = p.conv->k * p.conv->r * p.conv->s / (p.conv->stride[0] * p.conv->stride[1]);
-    }
-  }
-  if (p.pass == BenchPass::wgrad) s.m = n, s.n = k, s.k = m;
+  const PassProduct z = pass_product(p);
+  s.m = z.m, s.n = z.n, s.k = z.k;
+  s.batch = z.batch;
+  if (p.conv) s.least_bytes = p.min_bytes();
   return s;
-}
-
-ProductProblem product_problem(const Problem& p) {
-  const ProductShape s = product_shape(p);
-  ProductProblem problem;
-  problem.size = {.m = static_cast<unsigned>(s.m),
-                  .n = static_cast<unsigned>(s.n),
-                  .depth = static_cast<unsigned>(s.k),
-                  .results = static_cast<unsigned>(s.batch)};
-  problem.wide = p.dtype == DType::fp64;
-  problem.operand = mma_operand({}, p.dtype, p.dtype, false);
-  problem.may_split = sums_may_be_cut(p);
-  return problem;
 }
 
 std::optional<evidence::Prediction> predict_row(const DeviceSpec& device, const Problem& problem,

@@ -9,7 +9,7 @@
 #include "bench/problem.h"
 #include "bench/result.h"
 #include "bench/roofline.h"
-#include "kernels/gemm/problem.h"
+#include "kernels/gemm/kernel.h"
 
 namespace roundoff::bench {
 
@@ -18,9 +18,6 @@ evidence::Arithmetic arithmetic_of(const Problem& problem);
 
 // The product that a pass of a product or a convolution is. Throws for another problem.
 evidence::ProductShape product_shape(const Problem& problem);
-// The same as the launchers describe it, which says how its sums are cut (product_cut) and which
-// kernel is selected.
-ProductProblem product_problem(const Problem& problem);
 
 // The kernel's predicted time on the device; empty where the device lacks what the kernel needs, or
 // the model knows nothing of it. What is no product moves its least traffic, or what was counted.

@@ -285,8 +285,9 @@ Problem reduced(const Problem& p) {
     s[0] = std::min<std::int64_t>(s[0], 2);
     s[1] = std::min(s[1], std::max<std::int64_t>(13, s[5]));
     s[2] = std::min(s[2], std::max<std::int64_t>(11, s[6]));
-    s[3] = std::min<std::int64_t>(s[3], 40);
-    s[4] = std::min<std::int64_t>(s[4], 72);
+    // Channels stay multiples of 16, and the image's of 64, where they are.
+    if (s[3] > 64) s[3] = s[3] % 64 == 0 ? 64 : 48 + s[3] % 16;
+    if (s[4] > 80) s[4] = 80 + s[4] % 16;
   } else if (p.product) {
     const std::size_t first = s.size() - 3;
     if (first == 1) s[0] = std::min<std::int64_t>(s[0], 2);

@@ -31,7 +31,7 @@ Problem with_kernel(const Problem& problem, ProductKernel kernel) {
   return p;
 }
 
-Row begin_row(const Problem& p, ProductKernel kernel) {
+Row begin_row(const Problem& p, ProductKernel kernel, std::optional<ProductKernel> chosen) {
   Row row;
   row.operation = p.operation();
   row.pass = name(p.pass);
@@ -39,6 +39,7 @@ Row begin_row(const Problem& p, ProductKernel kernel) {
   row.dtype = name(p.dtype);
   row.out_dtype = name(p.out_dtype);
   row.kernel = p.is_product() ? std::string(name(kernel)) : std::string();
+  if (chosen && *chosen != kernel) row.kernel += concat(" (", name(*chosen), ")");
   row.flops = p.flops();
   row.min_bytes = p.min_bytes();
   return row;

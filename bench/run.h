@@ -31,8 +31,10 @@ struct RunSettings {
   std::vector<ProductKernel> kernels(const Problem& problem) const;
 };
 
-// A row with what the problem says of itself.
-Row begin_row(const Problem& problem, ProductKernel kernel);
+// A row with what the problem says of itself. Of an automatic choice `chosen` is what it came to:
+// "automatic (sm90)".
+Row begin_row(const Problem& problem, ProductKernel kernel,
+              std::optional<ProductKernel> chosen = {});
 // The problem computed by that kernel.
 Problem with_kernel(const Problem& problem, ProductKernel kernel);
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "bench/chosen.h"
 #include "bench/code.h"
 #include "bench/operands.h"
 #include "bench/predict.h"
@@ -231,8 +232,8 @@ void extrapolate(Row& row, Counted& counted, const Problem& problem, const Probl
                        second, " products");
 }
 
-// Verifies, then counts.
-void run_row(Row& row, const Problem& problem, ProductKernel kernel, const RunSettings& settings,
+// Verifies, then counts. `rung`: the kernel that runs, where that is known.
+void run_row(Row& row, const Problem& problem, ProductKernel rung, const RunSettings& settings,
              const SimSettings& sim) {
   const std::size_t sample = sample_of(problem, sim);
   const std::optional<std::size_t> depth = sample == 0 ? std::nullopt : depth_of(problem);
@@ -262,8 +263,7 @@ void run_row(Row& row, const Problem& problem, ProductKernel kernel, const RunSe
   }
   if (deep) extrapolate(row, counted, problem, shallow, *depth, settings, sim);
   add_counters(row, counted);
-  CodeCensus::of_program().add_to(row, kernels_of(counted.launches, problem, kernel),
-                                  sim.capability);
+  CodeCensus::of_program().add_to(row, kernels_of(counted.launches, problem, rung), sim.capability);
 }
 
 }  // namespace
@@ -287,9 +287,12 @@ Report run_on_sim(const std::vector<Problem>& problems, const RunSettings& setti
   for (const Problem& problem : problems)
     for (const ProductKernel kernel : settings.kernels(problem)) {
       settings.tell(problem, kernel);
-      Row row = begin_row(problem, kernel);
+      const std::optional<ProductKernel> chosen =
+          kernel == ProductKernel::automatic ? chosen_kernel(problem, sim.capability) : kernel;
+      Row row = begin_row(problem, kernel, chosen);
+      const ProductKernel rung = chosen.value_or(kernel);
       try {
-        run_row(row, with_kernel(problem, kernel), kernel, settings, sim);
+        run_row(row, with_kernel(problem, kernel), rung, settings, sim);
       } catch (const simt::KernelFault& fault) {
         row.broken = true;
         row.verified = fault.what();
@@ -299,7 +302,7 @@ Report run_on_sim(const std::vector<Problem>& problems, const RunSettings& setti
         if (kernel == ProductKernel::automatic) throw;
         row.refusal = reason_of(error.what());
       }
-      if (!row.broken && row.refusal.empty()) add_predictions(row, problem, kernel);
+      if (!row.broken && row.refusal.empty()) add_predictions(row, problem, rung);
       report.rows.push_back(std::move(row));
     }
   report.notes.push_back(concat(

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "bench/chosen.h"
 #include "bench/cuda/implementation.h"
 #include "bench/verify.h"
 #include "verify/ladder.h"
@@ -170,7 +171,9 @@ void run_problem(Report& report, const Problem& problem, const RunSettings& sett
   }
   for (const ProductKernel kernel : kernels) {
     settings.tell(problem, kernel);
-    Entry e{.row = begin_row(problem, kernel)};
+    std::optional<ProductKernel> chosen = kernel;
+    if (kernel == ProductKernel::automatic) chosen = chosen_kernel(problem, o.gpu.capability);
+    Entry e{.row = begin_row(problem, kernel, chosen)};
     const Problem named = with_kernel(problem, kernel);
     try {
       e.implementation =

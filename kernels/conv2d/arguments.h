@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "kernels/base/check.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/gemm/select.h"
 
@@ -19,6 +20,17 @@ void check_conv2d_grad_bias(const ConstView& dy, const Out& db);
 
 // Why a kernel does not take a convolution's product; empty where it does.
 std::string conv2d_refusal(ProductKernel kernel, const ProductProblem& p, const ProductTraits& t);
+
+// Why the kernel for sm_90a, which pads the channels that a sum runs over, would add other blocks
+// of products than the other kernels; empty where it would not. That matters where a model's bits
+// are asked for, or the kernel is chosen by sizes.
+inline std::string shifts_blocks(const ProductProblem& p, std::int64_t channels) {
+  const std::int64_t block = p.operand == MmaOperand::tf32 ? 8 : 16;
+  if (!(p.arithmetic.modelled || p.kernel == ProductKernel::automatic) || channels % block == 0)
+    return {};
+  return concat("tensor cores add blocks of ", block,
+                " products, which its channels, padded to whole ones, would shift");
+}
 
 // A 1x1 kernel that visits every pixel is a plain product over pixels.
 inline bool is_pointwise(const Conv2dShape& z, const Conv2dParams& p) {

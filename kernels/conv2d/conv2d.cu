@@ -155,16 +155,13 @@ struct Cut {
 };
 
 // Why the kernel for sm_90a does not take a pass; empty where it does. `images` and `other` are
-// what is multiplied. Where a model's bits are asked for, or the kernel is chosen by sizes, its
-// blocks of products must be those of the other kernels.
+// what is multiplied.
 std::string refusal_of_sm90(ConvPass pass, const ProductProblem& p, const Cut& cut,
                             const ConstView& images, const ConstView& other) {
-  const std::int64_t block = p.operand == MmaOperand::tf32 ? 8 : 16;
-  if ((p.arithmetic.modelled || p.kernel == ProductKernel::automatic) &&
-      pass != ConvPass::grad_weight &&
-      (pass == ConvPass::forward ? cut.c_group : cut.k_group) % block != 0)
-    return concat("tensor cores add blocks of ", block,
-                  " products, which its channels, padded to whole ones, would shift");
+  if (pass != ConvPass::grad_weight) {
+    std::string why = shifts_blocks(p, pass == ConvPass::forward ? cut.c_group : cut.k_group);
+    if (!why.empty()) return why;
+  }
   return conv2d_sm90_refuses(pass, p, cut.z, cut.params, images, other);
 }
 

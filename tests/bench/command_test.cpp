@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/chosen.h"
 #include "bench/code.h"
 #include "bench/operands.h"
 #include "bench/predict.h"
@@ -12,6 +13,7 @@
 #include "bench/run.h"
 #include "bench/verify.h"
 #include "engine/context.h"
+#include "kernels/gemm/problem.h"
 
 using namespace roundoff;
 using namespace roundoff::bench;
@@ -90,6 +92,13 @@ TEST_CASE("a reduced problem is small, and keeps what kernels ask of sizes") {
   CHECK(odd.sizes[1] % 8 == 7);
   CHECK(odd.sizes[2] % 8 == 4);
   CHECK(reduced(problem_of("matmul", "5x6x7")).sizes == std::vector<std::int64_t>{5, 6, 7});
+  const auto channels = [](const char* size) {
+    const Problem small = reduced(problem_of("conv2d", size));
+    return std::pair(small.conv->c, small.conv->k);
+  };
+  CHECK(channels("32,56,56,192,256,3,3,1,1") == std::pair<std::int64_t, std::int64_t>(64, 80));
+  CHECK(channels("32,56,56,200,131,3,3,1,1") == std::pair<std::int64_t, std::int64_t>(56, 83));
+  CHECK(channels("32,56,56,24,72,3,3,1,1") == std::pair<std::int64_t, std::int64_t>(24, 72));
 }
 
 TEST_CASE("a wrong result is noticed, whole or in part") {
@@ -215,6 +224,30 @@ TEST_CASE("predictions: sums over samples are cut as the kernels cut them") {
     }
   CHECK(parts(problem_of("linear", "512x512x512", BenchPass::wgrad)) == 2);
   CHECK(parts(problem_of("linear", "512x512x512")) == 1);
+}
+
+TEST_CASE("what `automatic` is, by size, type and device") {
+  const auto chosen = [](const Problem& p, int capability) {
+    const auto kernel = chosen_kernel(p, capability);
+    return kernel ? std::string(name(*kernel)) : "none";
+  };
+  CHECK(chosen(problem_of("matmul", "512x512x2048"), 90) == "sm90");
+  CHECK(chosen(problem_of("matmul", "512x512x512"), 90) == "ping_pong");
+  CHECK(chosen(problem_of("matmul", "512x512x512"), 80) == "sm80");
+  CHECK(chosen(problem_of("matmul", "64x512x512"), 90) == "sm80");
+  CHECK(chosen(problem_of("matmul", "512x508x512"), 90) == "sm80");  // lines of 1016 bytes
+  CHECK(chosen(problem_of("linear", "512x508x512"), 90) == "ping_pong");
+  CHECK(chosen(problem_of("matmul", "512x512x512", BenchPass::forward, DType::fp32), 90) ==
+        "tiles");
+  // Whole blocks of 16 channels, or of 64 of the images.
+  CHECK(chosen(problem_of("conv2d", "4,14,14,64,128,3,3,1,1"), 90) == "sm90");
+  CHECK(chosen(problem_of("conv2d", "4,14,14,24,128,3,3,1,1"), 90) == "sm80");
+  CHECK(chosen(problem_of("conv2d", "4,14,14,32,128,3,3,1,1", BenchPass::wgrad), 90) == "sm80");
+  CHECK(chosen(problem_of("conv2d", "4,14,14,56,128,1,1,1,0"), 90) == "sm80");  // less than 64 deep
+  CHECK(chosen(problem_of("conv2d", "4,14,14,128,128,1,1,1,0"), 90) == "ping_pong");
+  CHECK(chosen(problem_of("conv2d", "4,14,14,128,128,3,3,2,1", BenchPass::dgrad), 90) == "sm80");
+  CHECK(chosen(problem_of("matmul", "512x512x512", BenchPass::backward), 90) == "none");
+  CHECK(chosen(problem_of("softmax", "512x512"), 90) == "none");
 }
 
 TEST_CASE("rates above what a device can do are refused") {

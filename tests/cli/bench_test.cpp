@@ -95,6 +95,39 @@ TEST_CASE("bench: a sample of the blocks, scaled, says what all of them would") 
 #endif
 
 #if ROUNDOFF_HAS_CHECKED
+TEST_CASE("bench: `automatic` does what the kernel does that it is said to be") {
+  struct Asked {
+    std::vector<std::string> arguments;
+    std::string kernel;
+  };
+  const std::vector<Asked> all{
+      {{"matmul", "--size", "136x264x128"}, "ping_pong"},
+      {{"matmul", "--size", "136x264x1088", "--layout", "tn"}, "sm90"},
+      {{"matmul", "--size", "136x264x128", "--arch", "sm_80"}, "sm80"},
+      {{"matmul", "--size", "132x264x132", "--layout", "tt", "--pass", "wgrad"}, "sm80"},
+      {{"matmul", "--size", "136x264x128", "--dtype", "fp32"}, "tiles"},
+      {{"linear", "--size", "136x264x128", "--pass", "wgrad"}, "ping_pong"},
+      {{"conv2d", "--conv", "2,9,9,16,80,3,3,1,1"}, "sm90"},
+      {{"conv2d", "--conv", "2,9,9,72,80,3,3,1,1", "--pass", "dgrad"}, "sm90"},
+      {{"conv2d", "--conv", "2,9,9,64,80,3,3,1,1", "--pass", "wgrad"}, "sm90"},
+      {{"conv2d", "--conv", "2,9,9,24,80,3,3,1,1"}, "sm80"}};
+  for (const Asked& a : all) {
+    std::vector<std::string> arguments = a.arguments;
+    arguments.insert(arguments.end(), {"--device", "sim"});
+    const Json chosen = table_of(arguments)["rows"][0];
+    CAPTURE(chosen["problem"].dump());
+    CHECK(chosen["kernel"] == "automatic (" + a.kernel + ")");
+    arguments.insert(arguments.end(), {"--kernel", a.kernel});
+    const Json table = table_of(arguments);
+    const Json& named = table["rows"][0];
+    CHECK(named["kernel"] == a.kernel);
+    for (const auto& [column, kind] : provenance_of(table)) {
+      CAPTURE(column);
+      CHECK(chosen[column] == named[column]);
+    }
+  }
+}
+
 TEST_CASE("bench: a long sum is counted at two depths, and extrapolated exactly") {
   const auto product = [](const char* size) {
     return table_of({"matmul", "--size", size, "--dtype", "fp32", "--device", "sim"})["rows"][0];
