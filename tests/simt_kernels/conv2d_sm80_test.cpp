@@ -178,6 +178,41 @@ TEST_CASE("conv2d's gradient: taps that a stride passes by do not multiply") {
   }
 }
 
+TEST_CASE("conv2d: what the last step of a sum finds beyond its taps does not multiply") {
+  const double inf = std::numeric_limits<double>::infinity();
+  const ConvCase cases[] = {{"through registers", 1, 6, 6, 3, 3, 3, 3},
+                            {"in place", 1, 6, 6, 8, 8, 3, 3},
+                            {"from its first chunks on", 1, 6, 6, 8, 8, 1, 2}};
+  for (const ConvCase& c : cases) {
+    for (const ConvPass pass : {ConvPass::forward, ConvPass::grad_input}) {
+      // Infinite: the line that one more row of taps would meet (a zero of the other operand makes
+      // a NaN of it). Then the rows of results that have no part in it.
+      const bool forward = pass == ConvPass::forward;
+      const Shape left = left_shape(c, pass), right = right_shape(c, pass),
+                  result = result_shape(c, pass);
+      const std::int64_t line = left[2] * left[3], row = result[2] * result[3];
+      const std::int64_t from = (forward ? 5 : 0) * line, first = (forward ? 0 : c.r) * row;
+      std::vector<double> a = ones(left.numel());
+      const std::vector<double> b = ones(right.numel()), want = exact_pass(c, pass, a, b);
+      for (std::int64_t i = from; i < from + line; ++i) a[static_cast<std::size_t>(i)] = inf;
+      for (const ProductKernel kernel :
+           {ProductKernel::sm80, ProductKernel::mma, ProductKernel::tiles, ProductKernel::naive}) {
+        CAPTURE(c.what);
+        CAPTURE(forward);
+        CAPTURE(name(kernel));
+        Conv2dParams p = c.params();
+        p.kernel = kernel;
+        SimDevice device;
+        const Array y =
+            device_pass(device, pass, p, Array(DType::fp16, left, a), Array(DType::fp16, right, b),
+                        nullptr, Array(DType::fp32, result));
+        for (std::int64_t i = first; i < first + (6 - c.r) * row; ++i)
+          CHECK(y[i] == want[static_cast<std::size_t>(i)]);
+      }
+    }
+  }
+}
+
 TEST_CASE("conv2d: a kernel that does not take a convolution says why") {
   SimDevice device;
   const ConvCase& c = kConvCases[0];
