@@ -91,6 +91,27 @@ TEST_CASE("conv2d on tensor cores has the bits of the model of their arithmetic"
   }
 }
 
+TEST_CASE("conv2d: operands of two types are widened on their way in, however large the product") {
+  // Enough results for tiles that copy operands of one type as they are.
+  const ConvCase c{"two types", 1, 64, 97, 8, 72, 1, 2};
+  std::mt19937 random(5);
+  const std::vector<double> a = values(c.x(), random), b = values(c.filters(), random);
+  for (const DType left : {DType::fp16, DType::fp32}) {
+    const Array x(left, c.x(), a),
+        w(left == DType::fp16 ? DType::fp32 : DType::fp16, c.filters(), b);
+    Conv2dParams p = c.params();
+    p.tf32 = true;
+    p.accumulator = Accumulator::h100;
+    Array want(DType::fp32, c.y());
+    Scratch scratch;
+    run_pass(Ref{}, ConvPass::forward, p, *x, *w, ConstView::absent(), want.out(), scratch);
+    SimDevice device;
+    const Array got =
+        device_pass(device, ConvPass::forward, p, x, w, nullptr, Array(DType::fp32, c.y()));
+    CHECK(same_bits(got, want));
+  }
+}
+
 TEST_CASE("conv2d: kernels that add in fp32 give the same bits, and end a sum in the same way") {
   std::mt19937 random(3);
   for (const ConvCase& c : kConvCases) {
