@@ -162,7 +162,11 @@ TEST_CASE("the kernel for sm_80 moves 16 bytes a lane, whole sectors, and meets 
             (static_cast<std::uint64_t>(t.p.m * t.p.k) * tiles(t.p.n, tile_n) +
              static_cast<std::uint64_t>(t.p.n * t.p.k) * tiles(t.p.m, tile_m)) *
             size_of(t.operand);
-        CHECK(device.emulator().counters().cp_async_bytes == operands);
+        const simt::Counters& counters = device.emulator().counters();
+        CHECK(counters.cp_async_bytes == operands);
+        // One barrier a step of 64 bytes, one where sums come from memory and one where they leave.
+        const std::uint64_t steps = static_cast<std::uint64_t>(t.p.k) * size_of(t.operand) / 64;
+        CHECK(counters.barriers == counters.blocks * (steps + 1 + (layout == 0 ? 1 : 0)));
       }
     }
   }
