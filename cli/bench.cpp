@@ -307,7 +307,7 @@ Command add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "bench", "Count kernels on the emulator, or time them, beside their floor");
   auto o = std::make_shared<Options>();
-  command->add_option("OP", o->operations,
+  command->add_option("OP,--operations", o->operations,
                       "Operations, gemm (matmul) and step (training steps); --list names them");
   command->add_option("--dtype", o->dtypes, "Of the operands: bf16, fp16, fp32, fp64")
       ->delimiter(',')

@@ -267,9 +267,16 @@ void Emulator::run(const LaunchConfig& launch, bool checked, const std::function
   std::vector<std::uint32_t> order;
   if (config.shuffle_blocks || wanted != clusters) {
     order.resize(wanted);
-    // The middle of each of as many pieces of the grid.
-    for (std::size_t i = 0; i < wanted; ++i)
-      order[i] = static_cast<std::uint32_t>((2 * i + 1) * clusters / (2 * wanted));
+    // One of each of as many pieces of the grid: the middle of a few, and of many a place that is
+    // drawn, always alike, so that they do not fall into step with rows of the grid.
+    constexpr std::size_t kFew = 8;
+    std::mt19937_64 places(wanted);
+    for (std::size_t i = 0; i < wanted; ++i) {
+      const std::size_t first = i * clusters / wanted, end = (i + 1) * clusters / wanted;
+      order[i] = static_cast<std::uint32_t>(wanted <= kFew || wanted == clusters
+                                                ? (2 * i + 1) * clusters / (2 * wanted)
+                                                : first + places() % (end - first));
+    }
   }
   if (config.shuffle_blocks) {
     std::mt19937_64 random(config.seed);
