@@ -96,9 +96,10 @@ inline std::vector<Case> products(bool full) {
   for (const auto& [m, n, k] : sizes) list.push_back(matmul({m, n, k}));
   for (const bool ta : {false, true})
     for (const bool tb : {false, true}) list.push_back(matmul({19, 37, 53, ta, tb}));
-  // Lines of whole 16 bytes, which the kernels for sm_90a want, and more than one of their tiles.
-  list.push_back(matmul({72, 80, 72}));
-  list.push_back(matmul({72, 136, 24, true, true}));
+  // Lines of whole 16 bytes, which the kernels for sm_90a want, and more rows or columns than one
+  // of their tiles.
+  list.push_back(matmul({72, 24, 16}));
+  list.push_back(matmul({24, 72, 16, true, true}));
   list.push_back(matmul({.m = 17, .n = 33, .k = 31, .c = C::row}));
   list.push_back(matmul(
       {.m = 7, .n = 65, .k = 20, .trans_b = true, .c = C::matrix, .alpha = "0.5", .beta = "2"}));
@@ -152,9 +153,9 @@ inline std::vector<Case> products(bool full) {
                          .stride = {2, 2},
                          .padding = {1, 1}}));
   list.push_back(conv2d(
-      {.n = 1, .h = 5, .w = 9, .c = 16, .k = 24, .r = 3, .s = 3, .padding = {1, 1}, .bias = true}));
+      {.n = 1, .h = 3, .w = 5, .c = 16, .k = 24, .r = 3, .s = 3, .padding = {1, 1}, .bias = true}));
   list.push_back(
-      conv2d({.n = 1, .h = 5, .w = 4, .c = 64, .k = 16, .r = 3, .s = 3, .padding = {1, 1}}));
+      conv2d({.n = 1, .h = 3, .w = 3, .c = 64, .k = 16, .r = 3, .s = 3, .padding = {1, 1}}));
   list.push_back(
       conv2d({.n = 1, .h = 3, .w = 3, .c = 2, .k = 3, .r = 5, .s = 5, .padding = {2, 2}}));
   if (full) {
