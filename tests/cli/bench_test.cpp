@@ -121,7 +121,8 @@ TEST_CASE("bench: `automatic` does what the kernel does that it is said to be") 
     const Json table = table_of(arguments);
     const Json& named = table["rows"][0];
     CHECK(named["kernel"] == a.kernel);
-    for (const auto& [column, kind] : provenance_of(table)) {
+    for (const auto& kinds : provenance_of(table)) {
+      const std::string& column = kinds.first;
       CAPTURE(column);
       CHECK(chosen[column] == named[column]);
     }
@@ -159,9 +160,10 @@ TEST_CASE("bench: every figure has one provenance, and none on sim is measured")
   CHECK(columns.at("H200_floor_us") == "predicted");
   // A number without provenance is none of ours.
   for (const Json& row : sim["rows"])
-    for (const auto& [name, value] : row.items()) {
-      CAPTURE(name);
-      CHECK((!value.is_number() || columns.count(name) == 1));
+    for (const auto& item : row.items()) {
+      const std::string key = item.key();
+      CAPTURE(key);
+      CHECK((!item.value().is_number() || columns.count(key) == 1));
     }
 
   const Json cpu = table_of({"softmax", "--size", "4x64", "--device", "cpu"});

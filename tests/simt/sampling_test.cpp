@@ -33,7 +33,7 @@ simt::LaunchRecord reversed(std::size_t sample, std::uint64_t k = 0, unsigned wo
 }  // namespace
 
 TEST_CASE("counts of a sample, scaled, are those of the grid where blocks do the same") {
-  for (const std::uint64_t k : {0, 1, 2, 3, 6}) {
+  for (const std::uint64_t k : {0U, 1U, 2U, 3U, 6U}) {
     CAPTURE(k);
     const simt::LaunchRecord all = reversed(0, k);
     CHECK(all.clusters == 96);
@@ -41,7 +41,7 @@ TEST_CASE("counts of a sample, scaled, are those of the grid where blocks do the
     CHECK(all.counters.blocks == 96);
     CHECK(all.counters.threads == 96 * 128);
     CHECK(all.counters.barriers > 0);
-    for (const std::size_t sample : {1, 2, 32, 96, 1000}) {
+    for (const std::size_t sample : {1U, 2U, 32U, 96U, 1000U}) {
       CAPTURE(sample);
       const simt::LaunchRecord part = reversed(sample, k);
       CHECK(part.clusters == 96);
@@ -56,7 +56,7 @@ TEST_CASE("counts of a sample, scaled, are those of the grid where blocks do the
 }
 
 TEST_CASE("a sample is spread evenly, whatever the order and the number of workers") {
-  for (const std::uint64_t k : {0, 3})
+  for (const std::uint64_t k : {0U, 3U})
     for (const unsigned workers : {1U, 3U}) {
       simt::Config config = simt::with_schedule({}, k);
       config.sample_clusters = 4;
