@@ -85,7 +85,7 @@ struct Run {
   std::string refuses(SimDevice& device, const Conv2dParams& params) const {
     std::string why;
     with(device, [&](const ConstView& a, const ConstView& b, const ConstView&, const Out&) {
-      why = sm90_conv2d_refuses(device.target(), {pass, params, c.x(), c.filters(), {}}, a, b);
+      why = sm90_conv2d_refuses(device.target(), {pass, params, c.x(), c.filters(), {}, {}}, a, b);
     });
     return why;
   }
