@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::size_t kWord = 16;  // bytes
 constexpr unsigned kBranch = 0x147, kExit = 0x14D, kReturn = 0x150, kIndirect = 0x149;
+constexpr unsigned kCall = 0x144;
 constexpr unsigned kReconverge = 0x145, kSynchronise = 0x141;  // BSSY, BSYNC
 constexpr unsigned kAlways = 7;                                // the predicate that is true
 
@@ -61,6 +62,11 @@ std::vector<Ways> ways_of(std::span<const SassWord> code, int architecture) {
       case kBranch:
         ways[i].jump = target(code, i, architecture);
         if (!always_taken(word)) ways[i].next = next;
+        break;
+      case kCall:
+        // ptxas for sm_80 also leaves and enters loops by a call that never returns.
+        if (architecture < 90) ways[i].jump = target(code, i, architecture);
+        ways[i].next = next;
         break;
       case kExit:
       case kReturn:

@@ -45,10 +45,7 @@ constexpr Expectation kExpectations[] = {
      .also = "MatrixSource, MatrixSource",
      .without = "(Along)2",
      .needs = ldmatrix},
-    {.kernel = "product_mma", .without = "WindowSource", .needs = mma},
-    {.kernel = "product_mma", .with = "WindowSource", .architecture = 90, .needs = mma},
-    // Its loop, through values that come one by one, is not among the loops that the census finds.
-    {.kernel = "product_mma", .with = "WindowSource", .architecture = 80, .needs = some_mma},
+    {.kernel = "product_mma", .needs = mma},
     {.kernel = "product_half_sums", .needs = mma},
     {.kernel = "product_tiles", .without = "double", .needs = wide_loads},
     // Rows: softmax, norms, losses.
@@ -129,7 +126,6 @@ std::vector<std::string> failures(const Expectation& expected, const KernelCode&
     return code.main_loop ? code.main_loop->of(kind) : evidence::SassCount{};
   };
   if (has(needs, mma)) need(missing, in_loop(Sass::hmma).total > 0, "no HMMA in a loop");
-  if (has(needs, some_mma)) need(missing, all.of(Sass::hmma).total > 0, "no HMMA");
   if (has(needs, wgmma)) need(missing, in_loop(Sass::hgmma).total > 0, "no HGMMA in a loop");
   if (has(needs, async_copies))
     need(missing, in_loop(Sass::ldgsts).of_128() > 0, "no cp.async of 16 bytes in its main loop");

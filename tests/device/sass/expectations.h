@@ -17,7 +17,6 @@ enum class Needs : unsigned {
   wide_loads = 1,         // loads of 128 bits, of global memory or by generic addresses
   wide_stores = 2,        // and stores
   mma = 4,                // its main loop multiplies by mma.sync
-  some_mma = 1024,        // it does somewhere: the census did not find its main loop
   wgmma = 8,              // by wgmma
   async_copies = 16,      // its main loop copies 16 bytes a thread past the registers (cp.async)
   ldmatrix = 32,          // its main loop reads shared memory by ldmatrix, four matrices at once

@@ -66,7 +66,6 @@ TEST_CASE("tensor cores are used by no kernel that the table does not know") {
     const auto known = testing::expectations();
     const bool covered = std::any_of(known.begin(), known.end(), [&](const auto& expected) {
       return expected.covers(code) && (testing::has(expected.needs, testing::Needs::mma) ||
-                                       testing::has(expected.needs, testing::Needs::some_mma) ||
                                        testing::has(expected.needs, testing::Needs::wgmma));
     });
     if (!covered) FAIL_CHECK(title(code) << ": multiplies by tensor cores and is in no row");
