@@ -7,6 +7,7 @@
 #include "kernels/gemm/gemm.h"
 
 #include "kernels/gemm/arguments.h"
+#include "kernels/gemm/matrix_source.cuh"
 #include "kernels/gemm/mma.cuh"
 #include "kernels/gemm/naive.cuh"
 #include "kernels/gemm/product.cuh"
@@ -19,25 +20,6 @@
 namespace roundoff {
 
 namespace {
-
-// One operand whose rows are the result's rows (or columns): [rows, k] where the sum's axis is
-// contiguous, else [k, rows].
-MatrixSource matrix(const ConstView& v, std::int64_t rows, std::int64_t k, bool depth_contiguous,
-                    std::int64_t stride, bool tf32) {
-  MatrixSource s;
-  s.data = v.data;
-  s.dtype = v.dtype;
-  s.tf32 = tf32;
-  s.depth_contiguous = depth_contiguous;
-  s.rows = static_cast<unsigned>(rows);
-  s.depth = static_cast<unsigned>(k);
-  s.pitch = depth_contiguous ? k : rows;
-  s.stride = stride;
-  s.aligned = lanes_aligned(v.data, v.dtype, 4, s.pitch, stride);
-  s.chunked =
-      lanes_aligned(v.data, v.dtype, static_cast<int>(16 / size_of(v.dtype)), s.pitch, stride);
-  return s;
-}
 
 // On mma.sync: f<type of the operands>().
 template <class F>
@@ -138,8 +120,8 @@ void gemm(T target, const GemmParams& params, const ConstView& a, const ConstVie
   out.late = out.alpha != 1;
   out.activation = p.activation;
   align_runs(out);
-  const MatrixSource left = matrix(a, p.m, k, !p.trans_a, p.stride_a, p.tf32);
-  const MatrixSource right = matrix(b, p.n, k, p.trans_b, p.stride_b, p.tf32);
+  const MatrixSource left = matrix_source(a, p.m, k, !p.trans_a, p.stride_a, p.tf32);
+  const MatrixSource right = matrix_source(b, p.n, k, p.trans_b, p.stride_b, p.tf32);
   if (p.half_sums) {
     ROUNDOFF_CHECK(p.kernel == ProductKernel::automatic || p.kernel == ProductKernel::sm80, "gemm",
                    "kernel ", name(p.kernel), " has no sums in fp16, sm80 has");

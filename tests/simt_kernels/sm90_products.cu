@@ -1,6 +1,7 @@
 #include "tests/simt_kernels/sm90_products.h"
 
 #include "kernels/gemm/arguments.h"
+#include "kernels/gemm/matrix_source.cuh"
 
 namespace roundoff {
 
@@ -11,21 +12,6 @@ struct Described {
   MatrixSource a, b;
   ProductOutput out;
 };
-
-MatrixSource matrix(const ConstView& v, std::int64_t rows, std::int64_t k, bool depth_contiguous,
-                    std::int64_t stride, bool tf32) {
-  MatrixSource s;
-  s.data = v.data;
-  s.dtype = v.dtype;
-  s.tf32 = tf32;
-  s.depth_contiguous = depth_contiguous;
-  s.rows = static_cast<unsigned>(rows);
-  s.depth = static_cast<unsigned>(k);
-  s.pitch = depth_contiguous ? k : rows;
-  s.stride = stride;
-  s.aligned = lanes_aligned(v.data, v.dtype, 4, s.pitch, stride);
-  return s;
-}
 
 Described describe(const Sm90Call& call, const ConstView& a, const ConstView& b, const ConstView& c,
                    const Out& y) {
@@ -45,8 +31,8 @@ Described describe(const Sm90Call& call, const ConstView& a, const ConstView& b,
     d.problem.arithmetic = arithmetic("sm90_gemm", p.accumulator, a.dtype, b.dtype, p.tf32);
   d.problem.may_split = call.may_split;
   d.problem.kernel = call.kernel;
-  d.a = matrix(a, p.m, k, !p.trans_a, p.stride_a, p.tf32);
-  d.b = matrix(b, p.n, k, p.trans_b, p.stride_b, p.tf32);
+  d.a = matrix_source(a, p.m, k, !p.trans_a, p.stride_a, p.tf32);
+  d.b = matrix_source(b, p.n, k, p.trans_b, p.stride_b, p.tf32);
   ProductOutput& out = d.out;
   out.y = y.view.data;
   out.dtype = y.view.dtype;
