@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bench/result.h"
-#include "cli/table.h"
+#include "bench/table.h"
 
 namespace roundoff::cli {
 

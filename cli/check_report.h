@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "cli/table.h"
+#include "bench/table.h"
 #include "verify/chain.h"
 
 namespace roundoff::cli {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "cli/table.h"
+#include "bench/table.h"
 #include "cli/toml_text.h"
 #include "engine/io/file.h"
 #include "kernels/base/check.h"

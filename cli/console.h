@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "cli/table.h"
+#include "bench/table.h"
 #include "cli/terminal.h"
 
 namespace roundoff::cli {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/table.h"
+#include "bench/table.h"
 #include "engine/data/dataset.h"
 #include "engine/tensor.h"
 #include "verify/compare.h"

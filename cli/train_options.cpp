@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "cli/environment.h"
-#include "cli/table.h"
+#include "bench/table.h"
 #include "ops/list.h"
 
 namespace roundoff::cli {

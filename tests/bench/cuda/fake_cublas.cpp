@@ -1,16 +1,18 @@
-// A stand-in for libcublasLt: the functions that bench/cuda calls, strict about what it is told.
-// Compiled with FAKE_WRONG it gets every product wrong, by the sign of its last element; with
-// FAKE_WRONG_WHOLE only where that element is a whole number.
+// A stand-in for libcublasLt: the functions that bench/cuda calls, with the types that it calls
+// them by, strict about what it is told. Compiled with FAKE_WRONG it gets every product wrong, by
+// the sign of its last element; with FAKE_WRONG_WHOLE only where that element is a whole number.
 #include <cmath>
 #include <cstring>
 #include <map>
 #include <vector>
 
+#include "bench/cuda/cublas_lt_api.h"
 #include "tests/bench/cuda/fake_vendor.h"
 
 namespace {
 
 using fake::Kind;
+namespace api = roundoff::bench::cublas;
 constexpr int kOk = 0, kInvalid = 7, kUnsupported = 15;
 
 struct Matmul {
@@ -23,13 +25,6 @@ struct Layout {
   std::int32_t count = 1;
 };
 using Preference = std::map<int, std::uint64_t>;
-struct Heuristic {
-  std::uint64_t algorithm[8];
-  std::size_t workspace;
-  int state;
-  float waves;
-  int reserved[4];
-};
 constexpr std::uint64_t kAlgorithm = 0xC0FFEE;
 
 bool kind_of(int type, Kind& kind) {
@@ -62,17 +57,18 @@ FAKE_API std::size_t cublasLtGetVersion() { return 130203; }
 FAKE_API const char* cublasLtGetStatusName(int status) {
   return status == kUnsupported ? "FAKE_NOT_SUPPORTED" : "FAKE_INVALID_VALUE";
 }
-FAKE_API int cublasLtMatmulDescCreate(void** m, int compute, int scale) {
-  *m = new Matmul{.compute = compute, .scale = scale};
+FAKE_API int cublasLtMatmulDescCreate(void** m, api::Compute compute, api::Type scale) {
+  *m = new Matmul{.compute = static_cast<int>(compute), .scale = static_cast<int>(scale)};
   return kOk;
 }
 FAKE_API int cublasLtMatmulDescDestroy(void* m) {
   delete static_cast<Matmul*>(m);
   return kOk;
 }
-FAKE_API int cublasLtMatmulDescSetAttribute(void* d, int attribute, const void* value,
+FAKE_API int cublasLtMatmulDescSetAttribute(void* d, api::MatmulAttribute name, const void* value,
                                             std::size_t bytes) {
   auto& m = *static_cast<Matmul*>(d);
+  const int attribute = static_cast<int>(name);
   if (attribute == 3) return read(value, bytes, m.transpose_a);
   if (attribute == 4) return read(value, bytes, m.transpose_b);
   if (attribute == 7) return read(value, bytes, m.epilogue);
@@ -80,9 +76,9 @@ FAKE_API int cublasLtMatmulDescSetAttribute(void* d, int attribute, const void* 
   if (attribute == 26) return read(value, bytes, m.bias_type);
   return kInvalid;
 }
-FAKE_API int cublasLtMatrixLayoutCreate(void** l, int type, std::uint64_t rows,
+FAKE_API int cublasLtMatrixLayoutCreate(void** l, api::Type type, std::uint64_t rows,
                                         std::uint64_t columns, std::int64_t leading) {
-  *l = new Layout{.type = type,
+  *l = new Layout{.type = static_cast<int>(type),
                   .rows = static_cast<std::int64_t>(rows),
                   .columns = static_cast<std::int64_t>(columns),
                   .leading = leading};
@@ -92,9 +88,10 @@ FAKE_API int cublasLtMatrixLayoutDestroy(void* l) {
   delete static_cast<Layout*>(l);
   return kOk;
 }
-FAKE_API int cublasLtMatrixLayoutSetAttribute(void* d, int attribute, const void* value,
+FAKE_API int cublasLtMatrixLayoutSetAttribute(void* d, api::LayoutAttribute name, const void* value,
                                               std::size_t bytes) {
   auto& l = *static_cast<Layout*>(d);
+  const int attribute = static_cast<int>(name);
   if (attribute == 5) return read(value, bytes, l.count);
   if (attribute == 6) return read(value, bytes, l.stride);
   return kInvalid;
@@ -107,9 +104,9 @@ FAKE_API int cublasLtMatmulPreferenceDestroy(void* p) {
   delete static_cast<Preference*>(p);
   return kOk;
 }
-FAKE_API int cublasLtMatmulPreferenceSetAttribute(void* p, int attribute, const void* value,
-                                                  std::size_t bytes) {
-  std::uint64_t& to = (*static_cast<Preference*>(p))[attribute];
+FAKE_API int cublasLtMatmulPreferenceSetAttribute(void* p, api::PreferenceAttribute name,
+                                                  const void* value, std::size_t bytes) {
+  std::uint64_t& to = (*static_cast<Preference*>(p))[static_cast<int>(name)];
   if (bytes == 8) return read(value, bytes, to);
   std::uint32_t narrow = 0;
   const int status = read(value, bytes, narrow);
@@ -117,7 +114,7 @@ FAKE_API int cublasLtMatmulPreferenceSetAttribute(void* p, int attribute, const 
   return status;
 }
 FAKE_API int cublasLtMatmulAlgoGetHeuristic(void*, void* m, void*, void*, void* c, void*, void* p,
-                                            int requested, Heuristic* results, int* returned) {
+                                            int requested, api::Heuristic* results, int* returned) {
   const auto& preference = *static_cast<Preference*>(p);
   // Sums in parts only in the compute type; a workspace and every alignment are told.
   const auto told = [&](int attribute) { return preference.count(attribute) != 0; };
@@ -128,17 +125,17 @@ FAKE_API int cublasLtMatmulAlgoGetHeuristic(void*, void* m, void*, void*, void* 
   // Something that this library does not take.
   if (static_cast<Layout*>(c)->rows == 13) return kUnsupported;
   results[0] = {
-      .algorithm = {1}, .workspace = 0, .state = kUnsupported, .waves = 0, .reserved = {}};
+      .algorithm = {{1}}, .workspace = 0, .state = kUnsupported, .waves = 0, .reserved = {}};
   results[1] = {
-      .algorithm = {kAlgorithm}, .workspace = 64, .state = kOk, .waves = 1, .reserved = {}};
+      .algorithm = {{kAlgorithm}}, .workspace = 64, .state = kOk, .waves = 1, .reserved = {}};
   *returned = 2;
   return kOk;
 }
 FAKE_API int cublasLtMatmul(void* handle, void* d, const void* alpha, const void* a, void* la,
                             const void* b, void* lb, const void* beta, const void* c, void* lc,
-                            void* out, void* ld, const std::uint64_t* algorithm, void* workspace,
+                            void* out, void* ld, const api::Algorithm* algorithm, void* workspace,
                             std::size_t bytes, void* stream) {
-  if (*static_cast<int*>(handle) != 7 || algorithm[0] != kAlgorithm) return kInvalid;
+  if (*static_cast<int*>(handle) != 7 || algorithm->data[0] != kAlgorithm) return kInvalid;
   if (workspace == nullptr || bytes < 64 || c != out) return kInvalid;
   const Matmul m = *static_cast<Matmul*>(d);
   const Layout A = *static_cast<Layout*>(la), B = *static_cast<Layout*>(lb),

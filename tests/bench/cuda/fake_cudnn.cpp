@@ -5,11 +5,13 @@
 #include <set>
 #include <vector>
 
+#include "bench/cuda/cudnn_api.h"
 #include "tests/bench/cuda/fake_vendor.h"
 
 namespace {
 
 using fake::Kind;
+namespace api = roundoff::bench::cudnn;
 constexpr int kOk = 0, kBad = 2000, kUnsupported = 3000;
 
 struct Descriptor {
@@ -134,9 +136,9 @@ FAKE_API std::size_t cudnnGetVersion() { return 91900; }
 FAKE_API const char* cudnnGetErrorString(int status) {
   return status == kUnsupported ? "FAKE_NOT_SUPPORTED" : "FAKE_BAD_PARAM";
 }
-FAKE_API int cudnnBackendCreateDescriptor(int kind, void** d) {
+FAKE_API int cudnnBackendCreateDescriptor(api::Kind kind, void** d) {
   auto* made = new Descriptor;
-  made->kind = kind;
+  made->kind = static_cast<int>(kind);
   *d = made;
   return kOk;
 }
@@ -144,26 +146,27 @@ FAKE_API int cudnnBackendDestroyDescriptor(void* d) {
   delete static_cast<Descriptor*>(d);
   return kOk;
 }
-FAKE_API int cudnnBackendSetAttribute(void* to, int attribute, int type, std::int64_t count,
-                                      const void* value) {
+FAKE_API int cudnnBackendSetAttribute(void* to, api::Attribute attribute, api::AttributeType type,
+                                      std::int64_t count, const void* value) {
   auto& d = *static_cast<Descriptor*>(to);
-  const std::size_t size = size_of_type(type);
+  const std::size_t size = size_of_type(static_cast<int>(type));
   if (d.final || size == 0 || count < 1 || value == nullptr) return kBad;
   // Descriptors that are referred to are final.
-  if (type == 15)
+  if (type == api::AttributeType::descriptor)
     for (std::int64_t i = 0; i < count; ++i) {
       const auto* other = static_cast<const Descriptor*>(static_cast<void* const*>(value)[i]);
       if (other == nullptr || !other->final) return kBad;
     }
   const auto* bytes = static_cast<const std::byte*>(value);
-  d.values[attribute].assign(bytes, bytes + size * static_cast<std::size_t>(count));
+  d.values[static_cast<int>(attribute)].assign(bytes,
+                                               bytes + size * static_cast<std::size_t>(count));
   return kOk;
 }
-FAKE_API int cudnnBackendGetAttribute(void* from, int attribute, int, std::int64_t wanted,
-                                      std::int64_t* count, void* value) {
+FAKE_API int cudnnBackendGetAttribute(void* from, api::Attribute attribute, api::AttributeType,
+                                      std::int64_t wanted, std::int64_t* count, void* value) {
   const auto& d = *static_cast<Descriptor*>(from);
   if (!d.final) return kBad;
-  if (d.kind == 4 && attribute == 202) {
+  if (d.kind == 4 && attribute == api::Attribute::heuristic_results) {
     // Two engines, of which the first does not take anything.
     *count = wanted == 0 ? 2 : std::min<std::int64_t>(wanted, 2);
     for (std::int64_t i = 0; i < wanted; ++i) {
@@ -174,7 +177,7 @@ FAKE_API int cudnnBackendGetAttribute(void* from, int attribute, int, std::int64
     }
     return kOk;
   }
-  if (d.kind == 5 && attribute == 402) {
+  if (d.kind == 5 && attribute == api::Attribute::plan_workspace) {
     *static_cast<std::int64_t*>(value) = 128;
     return kOk;
   }

@@ -1,4 +1,4 @@
-#include "cli/table.h"
+#include "bench/table.h"
 
 #include <algorithm>
 #include <charconv>
@@ -9,7 +9,7 @@
 
 #include "kernels/base/check.h"
 
-namespace roundoff::cli {
+namespace roundoff {
 
 namespace {
 
@@ -194,4 +194,4 @@ std::string Table::json() const {
   return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace roundoff::cli
+}  // namespace roundoff

@@ -10,9 +10,7 @@
 
 #include "bench/provenance.h"
 
-namespace roundoff::cli {
-
-using roundoff::Provenance;
+namespace roundoff {
 
 struct Column {
   std::string name;  // as scripts read it
@@ -61,4 +59,4 @@ class Table {
   std::vector<std::string> notes_;
 };
 
-}  // namespace roundoff::cli
+}  // namespace roundoff
