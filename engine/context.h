@@ -75,6 +75,10 @@ class Context {
   Accumulator accumulator = Accumulator::fp32;
   // GEMM and convolution round fp32 operands to tf32.
   bool tf32 = false;
+  // Every sum over samples is one chain in the order of the samples, which begins with what the
+  // gradient holds, and what belongs to one sample does not depend on the others: a window's
+  // gradient then has the same bits however it is cut into micro-batches (docs/reproducible.md).
+  bool reproducible = false;
   // The floating dtype of every operation's first output, in place of the one that it has by
   // itself: for a person who wants a 16-bit product in fp32, say, still with one rounding.
   std::optional<DType> output_dtype;

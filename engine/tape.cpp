@@ -251,6 +251,7 @@ std::array<Tensor, kMaxOutputs> apply(Context& context, const Operation& operati
     node.saved = std::move(frame.saved_);
     node.accumulator = context.accumulator;
     node.tf32 = context.tf32;
+    node.reproducible = context.reproducible;
     node.params = copy;
     node.input_dtype = frame.in_[0].dtype();
     node.output_dtype = frame.out_[0].dtype();

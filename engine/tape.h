@@ -51,6 +51,7 @@ struct Node {
   // Settings of the context when the node ran.
   Accumulator accumulator = Accumulator::fp32;
   bool tf32 = false;
+  bool reproducible = false;
   alignas(std::max_align_t) std::array<std::byte, kMaxParams> params{};
 };
 
@@ -198,6 +199,7 @@ class BackwardFrame {
   }
   Accumulator accumulator() const { return node_.accumulator; }
   bool tf32() const { return node_.tf32; }
+  bool reproducible() const { return node_.reproducible; }
   template <class F>
   void run(F&& f) const;
 

@@ -84,6 +84,7 @@ Trainer::Trainer(const TrainConfig& config, const Dataset& data,
   }
   apply_precision(context_, config.precision);
   context_.accumulator = config.accumulator;
+  context_.reproducible = config.reproducible;
   context_.autocast.weight_grad_16bit = config.weight_grad_16bit;
   context_.autocast.overrides = config.autocast;
   context_.rng.seed = config.seed;

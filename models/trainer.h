@@ -42,6 +42,9 @@ struct TrainConfig {
   ScalerConfig scaler;  // init_scale is the fixed scale, too
   std::int64_t max_skips = 0;
   Accumulator accumulator = Accumulator::fp32;
+  // The trajectory has the same bits for every way to cut windows into micro-batches
+  // (Context::reproducible).
+  bool reproducible = false;
   bool weight_grad_16bit = false;
   std::vector<std::pair<std::string, DType>> autocast;
   double label_smoothing = 0;
