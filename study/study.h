@@ -13,8 +13,15 @@
 #include "bench/provenance.h"
 #include "bench/table.h"
 #include "engine/device.h"
+#include "kernels/base/check.h"
 
 namespace roundoff::study {
+
+// Thrown between runs where Options::stop says so.
+class Interrupted : public Error {
+ public:
+  using Error::Error;
+};
 
 // What a person may ask for.
 struct Options {
@@ -26,6 +33,12 @@ struct Options {
   std::function<void(std::string_view)> progress = {};  // a line on what is being done
   std::function<bool()> stop = {};  // asked between runs; true: throw Interrupted
 };
+// For a study to call before each of its runs: says what comes, and throws Interrupted where the
+// person has asked to stop.
+inline void begin(const Options& options, std::string_view what) {
+  if (options.stop && options.stop()) throw Interrupted("[study] interrupted");
+  if (options.progress) options.progress(what);
+}
 
 // Points, or a line through them; x and y of one length. A value that is not finite is left out.
 struct Series {
