@@ -1,0 +1,10 @@
+// The studies' functions, for list.cpp.
+#pragma once
+
+#include "study/study.h"
+
+namespace roundoff::study {
+
+Result run_scaler(const Options& options);
+
+}  // namespace roundoff::study
