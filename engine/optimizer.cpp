@@ -7,7 +7,11 @@ namespace roundoff {
 namespace {
 
 SgdParams sgd_params(const OptimizerSettings& s, double lr) {
-  return {.lr = lr, .momentum = s.momentum, .weight_decay = s.weight_decay, .nesterov = s.nesterov};
+  return {.lr = lr,
+          .momentum = s.momentum,
+          .weight_decay = s.weight_decay,
+          .nesterov = s.nesterov,
+          .rounding = {s.stochastic_rounding, s.rounding_seed}};
 }
 
 AdamParams adam_params(const OptimizerSettings& s, double lr) {
@@ -16,7 +20,8 @@ AdamParams adam_params(const OptimizerSettings& s, double lr) {
           .beta2 = s.beta2,
           .eps = s.eps,
           .weight_decay = s.weight_decay,
-          .decoupled = s.kind == OptimizerSettings::Kind::adamw};
+          .decoupled = s.kind == OptimizerSettings::Kind::adamw,
+          .rounding = {s.stochastic_rounding, s.rounding_seed}};
 }
 
 }  // namespace

@@ -27,6 +27,10 @@ struct OptimizerSettings {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;
+  // Updates of 16-bit parameters are rounded stochastically, by numbers of this seed
+  // (kernels/step/optimizer.h). Nothing changes for fp32 masters.
+  bool stochastic_rounding = false;
+  std::uint64_t rounding_seed = 0;
 };
 std::string_view name(OptimizerSettings::Kind kind);
 // Throws UsageError naming the text.

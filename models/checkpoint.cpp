@@ -71,6 +71,8 @@ Json identity_json(const Trainer& trainer) {
   json["beta2"] = c.optimizer.beta2;
   json["eps"] = c.optimizer.eps;
   json["weight_decay"] = c.optimizer.weight_decay;
+  // Named only where it is on, so that checkpoints of other runs stay what they were.
+  if (c.optimizer.stochastic_rounding) json["stochastic_rounding"] = c.optimizer.rounding_seed;
   json["schedule"] = name(c.schedule.kind);
   json["lr"] = c.schedule.lr;
   json["warmup"] = c.schedule.warmup;

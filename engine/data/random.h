@@ -13,7 +13,8 @@ enum class RandomUse : std::uint32_t {
   shuffle = 0xDA7A0001,
   glyphs = 0xDA7A0002,
   initial_weights = 0xDA7A0003,
-  checks = 0xDA7A0004
+  checks = 0xDA7A0004,
+  rounding = 0xDA7A0005  // kRoundingTensor of kernels/base/stochastic.h
 };
 static_assert(static_cast<std::uint32_t>(RandomUse::shuffle) >= kReservedTensors);
 

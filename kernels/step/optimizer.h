@@ -29,11 +29,21 @@
 
 namespace roundoff {
 
+// How the update of a 16-bit parameter is rounded: to nearest even, or stochastically
+// (kernels/base/stochastic.h), by numbers that are a function of the seed, the parameter's place in
+// the list, its count of updates and the element. fp32 parameters and compute copies are rounded to
+// nearest, always.
+struct UpdateRounding {
+  bool stochastic = false;
+  std::uint64_t seed = 0;
+};
+
 struct SgdParams {
   double lr = 1e-2;
   double momentum = 0.0;
   double weight_decay = 0.0;
   bool nesterov = false;
+  UpdateRounding rounding = {};
 };
 
 struct AdamParams {
@@ -43,6 +53,7 @@ struct AdamParams {
   double eps = 1e-8;
   double weight_decay = 0.0;
   bool decoupled = false;  // true: AdamW
+  UpdateRounding rounding = {};
 };
 
 // The quotients of bias corrections, each formed in fp64 and rounded once.
@@ -65,7 +76,7 @@ void validate(const AdamParams& params);
 // One parameter's part of the flat arena; n elements everywhere.
 struct OptimizerChunk {
   // fp32 (the master weights), or fp16/bf16 (pure 16-bit training): read, updated in fp32 and
-  // rounded once to nearest even.
+  // rounded once (UpdateRounding).
   View parameter;
   // fp16, bf16 or fp32, scaled. Absent: the chunk is left alone, its step count included.
   ConstView gradient = ConstView::absent();

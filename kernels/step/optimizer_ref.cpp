@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/base/convert.h"
+#include "kernels/base/stochastic.h"
 #include "kernels/step/optimizer.h"
 
 namespace roundoff {
@@ -42,10 +43,24 @@ void check_chunk(const OptimizerChunk& c, std::string_view operation, bool first
                  " for a parameter of shape ", c.parameter.shape, "; fp16 or bf16 expected");
 }
 
+// parameter[offset + i] = w[i], rounded stochastically; offset is a multiple of 4.
+template <class T>
+void narrow_stochastic(const float* w, std::int64_t n, const PhiloxStream& stream,
+                       std::uint32_t number, T* parameter, std::int64_t offset) {
+  for (std::int64_t i = 0; i < n; i += 4) {
+    const PhiloxBlock random = stream.block(number, static_cast<std::uint32_t>((offset + i) / 4));
+    for (std::int64_t k = 0; k < std::min<std::int64_t>(4, n - i); ++k)
+      round_stochastic(w[i + k], random.word[k], parameter[offset + i + k]);
+  }
+}
+
 // Walks a chunk in blocks: update(g, w, offset, count) sees the unscaled, clipped gradient and the
-// parameter in fp32, and changes w in place.
+// parameter in fp32, and changes w in place. `number`: the chunk's place in the list.
 template <class Update>
-void walk(const OptimizerChunk& c, const StepStatus& status, const Update& update) {
+void walk(const OptimizerChunk& c, const StepStatus& status, const UpdateRounding& rounding,
+          std::uint32_t number, const Update& update) {
+  const PhiloxStream stream{rounding.seed, static_cast<std::uint32_t>(*c.steps + 1),
+                            kRoundingTensor};
   const std::int64_t n = c.parameter.numel();
   const float inv_scale = status.inv_scale;
   const float clip = status.clip;
@@ -61,7 +76,13 @@ void walk(const OptimizerChunk& c, const StepStatus& status, const Update& updat
     else
       widen(c.parameter, i, m, w);
     update(gradient, w, i, m);
-    if (w == parameter) narrow(w, m, c.parameter, i);
+    if (w == parameter && !rounding.stochastic) narrow(w, m, c.parameter, i);
+    if (w == parameter && rounding.stochastic) {
+      if (c.parameter.dtype == DType::fp16)
+        narrow_stochastic(w, m, stream, number, c.parameter.as<Half>(), i);
+      else
+        narrow_stochastic(w, m, stream, number, c.parameter.as<BFloat16>(), i);
+    }
     if (c.compute_copy.data != nullptr) narrow(w, m, c.compute_copy, i);
   }
 }
@@ -88,8 +109,11 @@ void for_each_chunk(std::span<const OptimizerChunk> chunks, const StepStatus& st
   for (const OptimizerChunk& c : chunks)
     if (c.gradient.present) check_chunk(c, operation, first, second);
   if (status.found_inf != 0) return;
-  for (const OptimizerChunk& c : chunks)
-    if (c.gradient.present) step(c);
+  std::uint32_t number = 0;
+  for (const OptimizerChunk& c : chunks) {
+    if (c.gradient.present) step(c, number);
+    ++number;
+  }
 }
 
 }  // namespace
@@ -119,21 +143,23 @@ void sgd_step(Ref, const SgdParams& params, const StepStatus& status,
   const auto momentum = static_cast<float>(params.momentum);
   const auto decay = static_cast<float>(params.weight_decay);
   const bool has_momentum = params.momentum != 0.0;
-  for_each_chunk(chunks, status, "sgd", has_momentum, false, [&](const OptimizerChunk& c) {
-    walk(c, status, [&](float* g, float* w, std::int64_t offset, std::int64_t n) {
-      if (decay != 0.0F)
-        for (std::int64_t i = 0; i < n; ++i) g[i] += decay * w[i];
-      if (has_momentum) {
-        float* buffer = c.first_moment + offset;
-        for (std::int64_t i = 0; i < n; ++i) {
-          buffer[i] = momentum * buffer[i] + g[i];
-          g[i] = params.nesterov ? g[i] + momentum * buffer[i] : buffer[i];
-        }
-      }
-      for (std::int64_t i = 0; i < n; ++i) w[i] -= lr * g[i];
-    });
-    ++*c.steps;
-  });
+  for_each_chunk(chunks, status, "sgd", has_momentum, false,
+                 [&](const OptimizerChunk& c, std::uint32_t number) {
+                   walk(c, status, params.rounding, number,
+                        [&](float* g, float* w, std::int64_t offset, std::int64_t n) {
+                          if (decay != 0.0F)
+                            for (std::int64_t i = 0; i < n; ++i) g[i] += decay * w[i];
+                          if (has_momentum) {
+                            float* buffer = c.first_moment + offset;
+                            for (std::int64_t i = 0; i < n; ++i) {
+                              buffer[i] = momentum * buffer[i] + g[i];
+                              g[i] = params.nesterov ? g[i] + momentum * buffer[i] : buffer[i];
+                            }
+                          }
+                          for (std::int64_t i = 0; i < n; ++i) w[i] -= lr * g[i];
+                        });
+                   ++*c.steps;
+                 });
 }
 
 void adam_step(Ref, const AdamParams& params, const StepStatus& status,
@@ -149,19 +175,21 @@ void adam_step(Ref, const AdamParams& params, const StepStatus& status,
   const float keep =
       params.decoupled ? static_cast<float>(1.0 - params.lr * params.weight_decay) : 1.0F;
   const std::string_view operation = params.decoupled ? "adamw" : "adam";
-  for_each_chunk(chunks, status, operation, true, true, [&](const OptimizerChunk& c) {
-    const AdamCorrection corrected = adam_correction(params, params.lr, *c.steps + 1);
-    factors.step_size = corrected.step_size;
-    factors.correction = corrected.correction;
-    walk(c, status, [&](float* g, float* w, std::int64_t offset, std::int64_t n) {
-      if (l2 != 0.0F)
-        for (std::int64_t i = 0; i < n; ++i) g[i] += l2 * w[i];
-      if (keep != 1.0F)
-        for (std::int64_t i = 0; i < n; ++i) w[i] *= keep;
-      adam_update(factors, g, w, c.first_moment + offset, c.second_moment + offset, n);
-    });
-    ++*c.steps;
-  });
+  for_each_chunk(
+      chunks, status, operation, true, true, [&](const OptimizerChunk& c, std::uint32_t number) {
+        const AdamCorrection corrected = adam_correction(params, params.lr, *c.steps + 1);
+        factors.step_size = corrected.step_size;
+        factors.correction = corrected.correction;
+        walk(c, status, params.rounding, number,
+             [&](float* g, float* w, std::int64_t offset, std::int64_t n) {
+               if (l2 != 0.0F)
+                 for (std::int64_t i = 0; i < n; ++i) g[i] += l2 * w[i];
+               if (keep != 1.0F)
+                 for (std::int64_t i = 0; i < n; ++i) w[i] *= keep;
+               adam_update(factors, g, w, c.first_moment + offset, c.second_moment + offset, n);
+             });
+        ++*c.steps;
+      });
 }
 
 }  // namespace roundoff

@@ -8,6 +8,9 @@
 // access: 16 bytes of every fp32 array and 8 of the 16-bit ones, so that a warp asks for whole
 // 128-byte lines of each. Adam with fp32 masters moves 16 bytes in and 14 out a parameter; launch A
 // has read 4 before. Further blocks copy the buffers that commit with the step.
+//
+// Stochastic rounding (UpdateRounding) is a kernel of its own: a pack is one Philox block.
+#include "kernels/base/stochastic.h"
 #include "kernels/simt/simt.h"
 #include "kernels/step/device_step.h"
 #include "kernels/step/values.cuh"
@@ -76,10 +79,57 @@ ROUNDOFF_DEVICE_NAMESPACE {
             p.corrected};
   }
 
+  // How a kernel rounds parameters: to nearest, or by a stream of random numbers.
+  struct Nearest {
+    ROUNDOFF_DEVICE Nearest(const UpdateRounding&, const StepParameter&, std::int32_t) {}
+    template <int n>
+    ROUNDOFF_DEVICE void store(DType dtype, void* p, std::int64_t i, const float (&w)[n]) const {
+      step::store(dtype, p, i, w);
+    }
+    ROUNDOFF_DEVICE static int head(int head) { return head; }
+  };
+  struct Stochastic {
+    PhiloxStream stream;
+    std::uint32_t number;
+    ROUNDOFF_DEVICE Stochastic(const UpdateRounding& rounding, const StepParameter& p,
+                               std::int32_t row)
+        : stream{rounding.seed, static_cast<std::uint32_t>(p.steps), kRoundingTensor},
+          number(static_cast<std::uint32_t>(row)) {}
+    template <int n>
+    ROUNDOFF_DEVICE void store(DType dtype, void* p, std::int64_t i, const float (&w)[n]) const {
+      if (dtype == DType::fp32)
+        step::store(dtype, p, i, w);
+      else if (dtype == DType::fp16)
+        store_rounded(static_cast<Half*>(p), i, w);
+      else
+        store_rounded(static_cast<BFloat16*>(p), i, w);
+    }
+    // Packs are Philox's blocks, too: only where the first one begins at element 0.
+    ROUNDOFF_DEVICE static int head(int head) { return head == 0 ? 0 : kNoPacks; }
+
+   private:
+    template <int n, class T>
+    ROUNDOFF_DEVICE void store_rounded(T* p, std::int64_t i, const float (&w)[n]) const {
+      const PhiloxBlock r = stream.block(number, static_cast<std::uint32_t>(i / 4));
+      PackLanes<T, n> lanes;
+      if constexpr (n == 1) {
+        const auto k = static_cast<int>(i % 4);
+        const std::uint32_t low = k == 0 ? r.word[0] : r.word[1];
+        const std::uint32_t high = k == 2 ? r.word[2] : r.word[3];
+        round_stochastic(w[0], k < 2 ? low : high, lanes.lane[0]);
+        p[i] = lanes.lane[0];
+      } else {
+        ROUNDOFF_UNROLL
+        for (int k = 0; k < n; ++k) round_stochastic(w[k], r.word[k], lanes.lane[k]);
+        store_lanes(p + i, lanes);
+      }
+    }
+  };
+
   // Elements i to i + n - 1 of a parameter.
-  template <int n, class Rule>
-  ROUNDOFF_DEVICE void update(const StepParameter& p, const Rule& rule, float inv_scale, float clip,
-                              std::int64_t i) {
+  template <int n, class Rule, class Rounding>
+  ROUNDOFF_DEVICE void update(const StepParameter& p, const Rule& rule, const Rounding& rounding,
+                              float inv_scale, float clip, std::int64_t i) {
     float g[n];
     float w[n];
     float first[n] = {};
@@ -90,7 +140,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
     if constexpr (Rule::kMoments >= 2) step::load(DType::fp32, p.second_moment, i, second);
     ROUNDOFF_UNROLL
     for (int k = 0; k < n; ++k) rule((g[k] * inv_scale) * clip, w[k], first[k], second[k]);
-    step::store(p.parameter_dtype, p.parameter, i, w);
+    rounding.store(p.parameter_dtype, p.parameter, i, w);
     if constexpr (Rule::kMoments >= 1) step::store(DType::fp32, p.first_moment, i, first);
     if constexpr (Rule::kMoments >= 2) step::store(DType::fp32, p.second_moment, i, second);
     if (p.compute_copy != nullptr) step::store(p.copy_dtype, p.compute_copy, i, w);
@@ -123,7 +173,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
         [&](std::int64_t i) { to[i] = from[i]; });
   }
 
-  template <class Rule, class Params>
+  template <class Rule, class Rounding, class Params>
   __global__ void __launch_bounds__(kThreads, step::kBlocks)
       update_window_kernel(Params params, StepTable t) {
     ROUNDOFF_SHARED(StepParameter, row, [1]);
@@ -152,21 +202,27 @@ ROUNDOFF_DEVICE_NAMESPACE {
     const Rule rule = rules[0];
     const float inv_scale = factors[0];
     const float clip = factors[1];
+    const Rounding rounding(params.rounding, p, place);
     const std::int64_t begin = (block - p.first_chunk) * kStepChunk;
     const std::int64_t rest = p.size - begin;
     // A chunk is a multiple of a pack: every chunk has the parameter's head.
     for_each_pack<kPack>(
-        rest < kStepChunk ? rest : kStepChunk, common_head<Rule>(p), threadIdx.x, kThreads,
-        [&](std::int64_t i) { update<kPack>(p, rule, inv_scale, clip, begin + i); },
-        [&](std::int64_t i) { update<1>(p, rule, inv_scale, clip, begin + i); });
+        rest < kStepChunk ? rest : kStepChunk, Rounding::head(common_head<Rule>(p)), threadIdx.x,
+        kThreads,
+        [&](std::int64_t i) { update<kPack>(p, rule, rounding, inv_scale, clip, begin + i); },
+        [&](std::int64_t i) { update<1>(p, rule, rounding, inv_scale, clip, begin + i); });
   }
 
   template <class Rule, class T, class Params>
   void launch_update(T target, const char* name, const Params& params, const StepTable& t) {
     const std::int32_t blocks = t.parameter_chunks + t.buffer_chunks;
     if (blocks == 0) return;
-    launch(target, {.name = name, .grid = {static_cast<unsigned>(blocks)}, .block = {kThreads}},
-           update_window_kernel<Rule, Params>, params, t);
+    const LaunchConfig config{
+        .name = name, .grid = {static_cast<unsigned>(blocks)}, .block = {kThreads}};
+    if (params.rounding.stochastic)
+      launch(target, config, update_window_kernel<Rule, Stochastic, Params>, params, t);
+    else
+      launch(target, config, update_window_kernel<Rule, Nearest, Params>, params, t);
   }
 
   }  // namespace

@@ -123,7 +123,10 @@ TEST_CASE("a device's steps have the bits of the host's, whatever is skipped or 
        .scaler = {.init_scale = 3, .dynamic = false},
        .rate = {.kind = ScheduleKind::step, .lr = 0.1, .gamma = 0.5, .step_every = 2},
        .compute = DType::fp32},
-      {.optimizer = {.kind = Kind::sgd}, .compute = DType::fp32, .master = DType::bf16}};
+      {.optimizer = {.kind = Kind::sgd}, .compute = DType::fp32, .master = DType::bf16},
+      {.optimizer = {.kind = Kind::adamw, .stochastic_rounding = true, .rounding_seed = 7},
+       .compute = DType::fp32,
+       .master = DType::fp16}};
   for (const Setup& s : setups) {
     for (const bool late : {false, true}) {
       Run host(nullptr, s);

@@ -163,10 +163,10 @@ TEST_CASE("launch B: the bits of the reference path, for every optimizer, type a
       {DType::bf16, DType::fp32, DType::fp32}, {DType::bf16, DType::bf16, DType::fp32},
       {DType::fp16, DType::fp16, DType::fp32}};
   const SgdParams sgd[] = {{.weight_decay = 0},
-                           {.weight_decay = 0.01},
-                           {.momentum = 0.9},
+                           {.weight_decay = 0.01, .rounding = {true, 1}},
+                           {.momentum = 0.9, .rounding = {true, 5}},
                            {.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}};
-  const AdamParams adam[] = {{},
+  const AdamParams adam[] = {{.rounding = {true, 0x123456789ABCU}},
                              {.weight_decay = 0.02},
                              {.weight_decay = 0.02, .decoupled = true},
                              {.beta1 = 0, .beta2 = 0.5, .eps = 1e-3}};
