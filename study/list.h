@@ -5,6 +5,7 @@
 
 namespace roundoff::study {
 
+Result run_masters(const Options& options);
 Result run_scaler(const Options& options);
 
 }  // namespace roundoff::study
