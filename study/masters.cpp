@@ -87,9 +87,10 @@ void one_weight(Result& result) {
   result.tables.push_back(std::move(table));
   result.figures.push_back(
       {.name = "one-weight",
-       .caption = "A weight that should walk from 1 to 0 in 4096 steps of 2^-12. In bf16 each step "
-                  "is a sixteenth of the spacing below 1 and is rounded away, in fp16 half of it: a "
-                  "tie, which goes back to 1. Rounded stochastically, the walk takes place.",
+       .caption =
+           "A weight that should walk from 1 to 0 in 4096 steps of 2^-12. In bf16 each step "
+           "is a sixteenth of the spacing below 1 and is rounded away, in fp16 half of it: a "
+           "tie, which goes back to 1. Rounded stochastically, the walk takes place.",
        .x_label = "update",
        .y_label = "weight",
        .series = std::move(series),
