@@ -7,6 +7,9 @@ namespace roundoff::study {
 std::span<const Study> studies() {
   // One line a study, in the order of a report.
   static constexpr std::array kStudies{
+      Study{"accumulation",
+            "Does a window of micro-batches give the large batch's gradient, and what breaks it?",
+            run_accumulation},
       Study{"masters", "What do fp32 masters save, and can stochastic rounding do without them?",
             run_masters},
       Study{"scaler", "Where does a loss scale settle, when does it fail, what is clipped when?",
