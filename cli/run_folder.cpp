@@ -14,8 +14,9 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kRunFiles[] = {
-    "config.toml",      "environment.json",           "metrics.jsonl", "last.safetensors",
-    "best.safetensors", "best-of-epochs.safetensors", "summary.json"};
+    "config.toml",      "environment.json", "metrics.jsonl",
+    "last.safetensors", "best.safetensors", "best-of-epochs.safetensors",
+    "summary.json",     "probe.jsonl",      "shadow.json"};
 
 std::string percent(double share) {
   char text[16];
@@ -48,7 +49,8 @@ void open_run_folder(const fs::path& out, const std::string& config,
 
 RunSummary run_with_progress(const TrainConfig& config, const Dataset& data,
                              const RunSettings& settings, const std::string& label,
-                             Console& console, std::function<void()> on_start) {
+                             Console& console, std::function<void()> on_start,
+                             Instruments* instruments) {
   const GracefulInterrupt interrupt;
   std::unique_ptr<ProgressBar> bar;
   std::int64_t correct = 0;
@@ -89,6 +91,7 @@ RunSummary run_with_progress(const TrainConfig& config, const Dataset& data,
                       ", accuracy ", percent(report.validation.accuracy()),
                       report.best ? " (best so far)" : ""));
   };
+  if (instruments != nullptr) instruments->attach(hooks);
   RunSummary summary = run_training(config, data, settings, hooks);
   bar.reset();
   return summary;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/command.h"
+#include "models/instruments.h"
 #include "models/run.h"
 
 namespace roundoff::cli {
@@ -18,9 +19,10 @@ void open_run_folder(const std::filesystem::path& out, const std::string& config
                      const std::string& environment);
 
 // run_training with a live progress bar on a terminal and a note an epoch elsewhere. Ctrl-C ends
-// the run after its window, with a checkpoint. on_start: see RunHooks.
+// the run after its window, with a checkpoint. on_start: see RunHooks. `instruments` may be null.
 RunSummary run_with_progress(const TrainConfig& config, const Dataset& data,
                              const RunSettings& settings, const std::string& label,
-                             Console& console, std::function<void()> on_start = {});
+                             Console& console, std::function<void()> on_start = {},
+                             Instruments* instruments = nullptr);
 
 }  // namespace roundoff::cli

@@ -12,6 +12,7 @@
 #include "cli/train_options.h"
 #include "engine/data/dataset.h"
 #include "engine/io/file.h"
+#include "models/instruments.h"
 
 namespace roundoff::cli {
 
@@ -30,6 +31,8 @@ struct Options {
   std::int64_t early_stop = 0;
   std::int64_t checkpoint_every = 0;
   bool verbose = false;
+  std::int64_t probe = 0;
+  bool shadow = false;
 };
 
 AmpCheck parse_amp_check(const std::string& text) {
@@ -130,6 +133,39 @@ Table summary_table(const RunSummary& s) {
   return table;
 }
 
+// The rows that lost the most bits, of the last window that ran beside fp64.
+Table shadow_table(const ShadowReport& report, std::size_t rows) {
+  constexpr auto kMeasured = Provenance::measured;
+  Table table(concat("bits lost, before window ", report.step + 1),
+              {{"pass"},
+               {"node"},
+               {"operation"},
+               {"tensor"},
+               {"dtype"},
+               {"bits_lost", kMeasured, 3},
+               {"local_bits", kMeasured, 3},
+               {"local_max_ulp", kMeasured, 3},
+               {"local", kMeasured, 3},
+               {"total_bits", kMeasured, 3},
+               {"total", kMeasured, 3}});
+  for (std::size_t i = 0; i < std::min(rows, report.rows.size()); ++i) {
+    const ShadowRow& r = report.rows[i];
+    const bool output = r.tensor == "output" && !r.name.empty();
+    table.add_row({std::string(r.pass == ShadowRow::Pass::forward ? "forward" : "backward"),
+                   std::int64_t{r.node}, r.operation,
+                   output ? concat(r.tensor, " (", r.name, ")") : r.tensor,
+                   std::string(name(r.dtype)), r.bits_lost(), r.local.bits(), r.local.max_ulp,
+                   r.local.relative, r.total.bits(), r.total.relative});
+  }
+  table.add_note(
+      "local: what the node added, against fp64 on its own inputs; total: against a run in fp64 "
+      "from the start; both relative, L2, largest local error first");
+  if (rows < report.rows.size())
+    table.add_note(concat("the ", rows, " largest of ", report.rows.size(),
+                          "; shadow.json in the run's folder has all"));
+  return table;
+}
+
 int run(const Options& o, const CLI::App& command, Console& console) {
   const bool resume = !o.resume.empty();
   const fs::path out = resume ? o.resume : o.out;
@@ -143,6 +179,10 @@ int run(const Options& o, const CLI::App& command, Console& console) {
   settings.checkpoint_every = o.checkpoint_every;
   if (o.early_stop < 0 || o.checkpoint_every < 0)
     throw UsageError("[train] --early-stop and --checkpoint-every are at least 0");
+  Instruments instruments(
+      {.out = out, .probe_every = o.probe, .shadow = o.shadow, .resume = resume});
+  if (o.probe > 0 && out.empty())
+    throw UsageError("[train] --probe writes probe.jsonl into the run's folder; --out is missing");
   if (!resume && !out.empty()) check_run_folder(out, o.overwrite);
   console.check(o.common);
   const Dataset data = load_dataset(config.data);
@@ -163,7 +203,8 @@ int run(const Options& o, const CLI::App& command, Console& console) {
 
   RunSummary summary;
   try {
-    summary = run_with_progress(config, data, settings, o.train.precision, console, on_start);
+    summary = run_with_progress(config, data, settings, o.train.precision, console, on_start,
+                                &instruments);
   } catch (const SelfTestFailed& e) {
     console.error(e.what());
     return kNotHeld;
@@ -175,6 +216,13 @@ int run(const Options& o, const CLI::App& command, Console& console) {
                              " and saved; continue with: roundoff train --resume ", out.string()));
   }
   console.emit(summary_table(summary), o.common);
+  if (!instruments.shadows().empty()) {
+    // Where stdout is a file for scripts, it stays one.
+    const bool plain = o.common.json != "-" && o.common.csv != "-";
+    shadow_table(instruments.shadows().back(), 16).print(plain ? console.out() : console.err());
+  }
+  if (o.probe > 0)
+    console.note(concat(instruments.probed(), " windows probed: ", (out / "probe.jsonl").string()));
   if (!out.empty()) console.note(concat("the run lies in ", out.string()));
   return kDone;
 }
@@ -206,6 +254,15 @@ Command add_train(CLI::App& app) {
       ->add_option("--checkpoint-every", o->checkpoint_every,
                    "Windows between checkpoints inside an epoch; 0: at epochs' ends only")
       ->capture_default_str();
+  command
+      ->add_option("--probe", o->probe,
+                   "Write exponents, overflow margins and the first infinity of every N-th window "
+                   "to probe.jsonl; 0: never")
+      ->capture_default_str();
+  command->add_flag(
+      "--shadow", o->shadow,
+      "Run the first and the last window in fp64 too, and rank operations by the bits "
+      "that they lost");
   command->add_flag("--verbose", o->verbose, "Show the dtype of every node, weight and gradient");
   add_common_options(*command, o->common, true);
   add_examples(

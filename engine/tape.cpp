@@ -143,9 +143,14 @@ void Tape::run_backward(Context& context, bool retain) {
     if (reached) {
       context.allocator.set_node(node.operation->name);
       BackwardFrame frame(context, *this, node);
-      if (context.observer != nullptr && frame.has_grad_out(0))
-        context.observer->runs_backward(static_cast<std::int64_t>(i), node, frame.grad_out(0));
-      node.operation->backward(frame);
+      if (context.observer == nullptr) {
+        node.operation->backward(frame);
+      } else {
+        const auto index = static_cast<std::int64_t>(i);
+        if (frame.has_grad_out(0)) context.observer->runs_backward(index, node, frame.grad_out(0));
+        node.operation->backward(frame);
+        context.observer->ran_backward(index, node);
+      }
     }
     for (int j = 0; j < node.outputs; ++j) {
       const std::int32_t out = node.output[static_cast<std::size_t>(j)];

@@ -21,6 +21,7 @@ namespace roundoff {
 class Context;
 class ForwardFrame;
 class BackwardFrame;
+class ParameterArena;
 
 inline constexpr int kMaxInputs = 6;
 inline constexpr int kMaxOutputs = 3;
@@ -81,6 +82,10 @@ class NodeObserver {
                            std::span<const Tensor> inputs, std::span<const Tensor> outputs) = 0;
   // Before a node runs backward: the gradient of its first output.
   virtual void runs_backward(std::int64_t index, const Node& node, const Tensor& gradient) = 0;
+  // After it: what it wrote stands in the tape's values, or in their leaves.
+  virtual void ran_backward(std::int64_t /*index*/, const Node& /*node*/) {}
+  // The gradients of a whole window are complete, and nothing has unscaled or used them yet.
+  virtual void has_gradients(const ParameterArena& /*parameters*/) {}
 };
 
 class Tape {

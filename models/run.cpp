@@ -304,7 +304,18 @@ class Run {
     for (const Trainer::Finished& f : trainer_->finished()) hooks_.on_step(*trainer_, f.result);
   }
   void step(MetricsLog& metrics) {
-    advance(metrics, [&] { trainer_->step(); });
+    const bool looked_at = hooks_.looks && hooks_.looks(*trainer_);
+    if (!looked_at) return advance(metrics, [&] { trainer_->step(); });
+    settle(metrics);
+    hooks_.before_window(*trainer_);
+    try {
+      advance(metrics, [&] { trainer_->step(); });
+      settle(metrics);
+    } catch (const ScaleCollapse&) {
+      hooks_.after_window(*trainer_);
+      throw;
+    }
+    hooks_.after_window(*trainer_);
   }
   // Before a checkpoint or an evaluation: all windows are done, and noted.
   void settle(MetricsLog& metrics) {

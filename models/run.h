@@ -73,6 +73,12 @@ struct RunHooks {
   std::function<void(std::string_view)> note;  // said to the person, not a warning
   std::function<void(std::string_view)> warning;
   std::function<bool()> stop;  // asked after every window; true: save and return
+  // Asked before every window: whether the two that follow want to see it. Where they do, the
+  // trainer is settled before and after it.
+  std::function<bool(const Trainer&)> looks;
+  std::function<void(Trainer&)> before_window;
+  // Also where the window ended in ScaleCollapse.
+  std::function<void(Trainer&)> after_window;
 };
 
 // The 16-bit predictions or the accumulated gradient are not what they should be.

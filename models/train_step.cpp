@@ -88,11 +88,13 @@ StepResult train_step(Context& context, Model& model, Optimizer& optimizer, Loss
     return result;
   }
 
+  if (context.observer != nullptr) context.observer->has_gradients(parameters);
   result.did_step = scaler.step(optimizer, settings.lr, {.max_norm = settings.max_norm});
   const StepStatus& status = scaler.status();
   result.grad_norm = status.norm;
   result.clip = status.clip;
   result.found_inf = status.found_inf != 0;
+  result.offender = status.first_offender;
   if (result.did_step) {
     parameters.commit_buffers();
   } else {
@@ -122,6 +124,7 @@ void run_window_on_device(Context& context, Model& model, DeviceStep& step,
     context.tape.clear();
     step.score(f.logits, micro.labels, f.loss);
   }
+  if (context.observer != nullptr) context.observer->has_gradients(model.parameters());
   step.close_on_device();
 }
 
@@ -134,6 +137,7 @@ StepResult step_result(const StepRecord& r) {
           .clip = r.status.clip,
           .scale = r.status.scale,
           .found_inf = r.status.found_inf != 0,
+          .offender = r.status.first_offender,
           .did_step = r.did_step != 0};
 }
 

@@ -45,6 +45,8 @@ struct StepResult {
   double clip = 1;
   double scale = 1;  // that the window ran with
   bool found_inf = false;
+  // First parameter, in the arena's order, whose gradient is not finite; -1: none.
+  std::int32_t offender = -1;
   bool did_step = false;  // false: skipped, nothing changed
 };
 

@@ -117,6 +117,7 @@ class Trainer {
   const Dataset& data() const { return data_; }
   Context& context() { return context_; }
   Model& model() { return *model_; }
+  const Model& model() const { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
   LossScaler& scaler() { return scaler_; }
   Sampler& sampler() { return sampler_; }
