@@ -218,8 +218,10 @@ FittedScale Probe::fitted_scale(double kept) const {
     }
     if (s.amax == 0) continue;
     const Format format = format_of(s.dtype);
-    // The power of two next to scale * max / amax, and from there to the one that just fits.
-    double largest = power_of_two_at_most(scale_ * (format.max_finite() / s.amax));
+    // The power of two next to scale * max / amax, and from there to the one that just fits. fp64
+    // may have none that is a double.
+    double largest =
+        std::ldexp(1.0, std::min(format.emax - std::ilogb(s.amax) + std::ilogb(scale_), 1000));
     while (fits(s.amax / scale_ * (2 * largest), format)) largest *= 2;
     while (!fits(s.amax / scale_ * largest, format)) largest /= 2;
     if (fitted.largest == 0 || largest < fitted.largest) {

@@ -241,6 +241,21 @@ TEST_CASE("the scale that would have fitted is the one that trying them all find
   }
 }
 
+TEST_CASE("the scale that fits a run in fp64 is a number, whatever its gradients") {
+  for (const double w : {1e-200, 1.0, 1e200}) {
+    Context ctx;
+    Probe probe(ctx);
+    ctx.observer = &probe;
+    probe.begin(1);
+    const Tensor x = leaf(ctx, {w}, {1}, DType::fp64);
+    ctx.tape.backward(ctx, relu(ctx, relu(ctx, x)), w);
+    const FittedScale fitted = probe.fitted_scale();
+    CHECK(std::isfinite(fitted.largest));
+    CHECK(fitted.largest > 1);
+    CHECK(std::isfinite(fitted.largest * w));
+  }
+}
+
 TEST_CASE("probing changes no bit, and asks the context's allocator for nothing") {
   SmallNet plain(0.3, 0.7), probed(0.3, 0.7);
   Probe probe(probed.ctx);

@@ -103,7 +103,7 @@ TEST_CASE("in fp32 every node is within its rounding; errors of outputs are inhe
     }
   }
   CHECK(forward == 9);    // conv, relu, pool, twice; flatten, fc, cross-entropy
-  CHECK(backward == 13);  // an input's gradient each but the image's; weights and biases of three
+  CHECK(backward == 14);  // an input's gradient each but the image's; weights and biases of three
   CHECK(std::is_sorted(
       report.rows.begin(), report.rows.end(),
       [](const ShadowRow& a, const ShadowRow& b) { return a.local.relative > b.local.relative; }));
@@ -139,6 +139,8 @@ TEST_CASE("dropout and BatchNorm: the masks and the statistics are the same in f
   for (const ShadowRow& row : report.rows) {
     CAPTURE(row.operation);
     CAPTURE(row.tensor);
+    // BatchNorm takes the mean away: the gradient of a bias before it is 0, and all of it is error.
+    if (row.tensor == "gradient of conv1.bias" || row.tensor == "gradient of conv2.bias") continue;
     CHECK(row.total.bits() > 10);
   }
 }
