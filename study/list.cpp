@@ -14,6 +14,8 @@ std::span<const Study> studies() {
             run_masters},
       Study{"scaler", "Where does a loss scale settle, when does it fail, what is clipped when?",
             run_scaler},
+      Study{"amp", "Does mixed precision change the test accuracy by more than one point?",
+            run_amp},
       Study{"memory", "Where does the memory of a step go, and what does a careless clock show?",
             run_memory},
   };

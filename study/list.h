@@ -6,6 +6,7 @@
 namespace roundoff::study {
 
 Result run_accumulation(const Options& options);
+Result run_amp(const Options& options);
 Result run_masters(const Options& options);
 Result run_memory(const Options& options);
 Result run_scaler(const Options& options);
