@@ -5,6 +5,7 @@
 #include "study/experiment.h"
 #include "study/list.h"
 #include "study/scaler_parts.h"
+#include "study/statistics.h"
 
 namespace roundoff::study {
 
@@ -90,8 +91,9 @@ struct Run {
   std::int64_t surprises = 0;  // windows that stepped or skipped against what they bear
   std::int64_t strays = 0;     // windows whose scale the state machine does not explain
   double first = 0, last = 0;  // mean loss of the first and the last tenth
-  // Of the last window, beside the same gradient in fp32.
-  double flushed = 0;     // share of its elements
+  // Beside the same gradient in fp32: means over every twentieth part of the run, where its window
+  // steps; NaN where none does.
+  double flushed = 0;     // share of elements
   double difference = 0;  // |g - fp32| / |fp32|
   double final_scale = 0;
   std::vector<double> scale, bears;
@@ -108,19 +110,19 @@ Run train(const Options& options, const Dataset& data, const ScalerConfig& confi
   Run run;
   ScalerState expected = initial_state(config);
   double near = 0x1p16;
+  std::vector<double> lost, apart;
   const std::int64_t tenth = std::max<std::int64_t>(1, windows / 10);
   for (std::int64_t i = 0; i < windows; ++i) {
     const std::vector<MicroBatch> window = e.window(sampler.next(), 50);
     const double bears = e.largest_scale(window, near);
     near = bears > 0 ? bears : near;
-    if (i + 1 == windows) {
-      // Beside the same gradient in fp32, at the same weights.
-      const std::vector<double> low = e.gradient(window, e.scaler.scale());
+    if ((i + 1) % (windows / 20) == 0 && static_cast<double>(e.scaler.scale()) <= bears) {
+      const std::vector<double> low = e.gradient(window, static_cast<double>(e.scaler.scale()));
       const AutocastScope off(e.context, DType::fp32);
       const std::vector<double> reference = e.gradient(window, 1);
-      run.flushed = static_cast<double>(flushed(low, reference)) /
-                    static_cast<double>(std::max<std::int64_t>(1, nonzeros(reference)));
-      run.difference = relative_difference(low, reference);
+      lost.push_back(static_cast<double>(flushed(low, reference)) /
+                     static_cast<double>(std::max<std::int64_t>(1, nonzeros(reference))));
+      apart.push_back(relative_difference(low, reference));
     }
     const StepResult r = e.step(window, {.lr = 1e-3});
     // Between a power of two that is borne and the next one, which is not, nothing is known.
@@ -136,6 +138,8 @@ Run train(const Options& options, const Dataset& data, const ScalerConfig& confi
     if (i >= windows - tenth) run.last += r.loss / static_cast<double>(tenth);
   }
   run.windows = windows;
+  run.flushed = lost.empty() ? std::nan("") : mean(lost);
+  run.difference = lost.empty() ? std::nan("") : mean(apart);
   run.final_scale = e.scaler.scale();
   return run;
 }
@@ -184,8 +188,8 @@ void scaler_dynamics(const Options& options, Result& result) {
     runs.push_back(r);
   }
   table.add_note(
-      "Flushed: zero in fp16 at the last window's scale, not zero in fp32 at the same weights. "
-      "Difference: |g - g32| / |g32|; not a number where the gradient is not finite.");
+      "Flushed: zero in fp16, not zero in fp32 at the same weights; difference: |g - g32| / |g32|. "
+      "Means over 20 windows of the run, those that step; not a number where none does.");
   result.tables.push_back(std::move(table));
 
   std::int64_t surprises = 0;
