@@ -78,6 +78,8 @@ void add_train_options(CLI::App& command, TrainOptions& o) {
   add("--max-skips", o.max_skips, "Stop after so many skipped steps in a row; 0: never");
   add("--acc", o.accumulator,
       "Accumulator of products and sums: fp32, fp64, fp16, v100, a100, h100");
+  command.add_flag("--reproducible", o.reproducible,
+                   "The same bits for every way to cut a window into micro-batches");
   add("--weight-grad", o.weight_grad,
       "Weight gradients: fp32 (the accumulator's value), or 16bit (rounded first, as PyTorch)");
   command.add_option("--autocast", o.autocast, "Dtypes of single operations: op=dtype,...");
@@ -118,6 +120,7 @@ TrainConfig train_config(const TrainOptions& o) {
                             " trains without loss scaling; --scale dynamic does not go with it"));
   c.max_skips = o.max_skips;
   c.accumulator = parse_accumulator("train", "--acc", o.accumulator);
+  c.reproducible = o.reproducible;
   if (o.weight_grad != "fp32" && o.weight_grad != "16bit")
     throw UsageError(
         concat("[train] --weight-grad is '", o.weight_grad, "'; fp32 or 16bit expected"));

@@ -39,6 +39,7 @@ struct TrainOptions {
   double max_scale = kMaxLossScale;
   std::int64_t max_skips = 0;
   std::string accumulator = "fp32";
+  bool reproducible = false;
   std::string weight_grad = "fp32";
   std::string autocast;
   double label_smoothing = 0;

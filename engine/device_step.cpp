@@ -35,11 +35,11 @@ void DeviceStep::restore(std::int64_t updates) {
 }
 
 void DeviceStep::open(std::span<const ConstView> labels, std::int64_t ignore_index,
-                      const Tensor& class_weights) {
+                      const Tensor& class_weights, bool in_order) {
   visit_target(context_, [&](auto target) {
     if constexpr (DeviceTarget<decltype(target)>)
-      open_window(target, {.ignore_index = ignore_index}, labels, class_weights.const_view(),
-                  optimizer_.memory()->table().state);
+      open_window(target, {.ignore_index = ignore_index, .in_order = in_order}, labels,
+                  class_weights.const_view(), optimizer_.memory()->table().state);
   });
 }
 

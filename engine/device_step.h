@@ -34,12 +34,12 @@ class DeviceStep {
   // The scaler's state and the number of updates so far, for a run that goes on. Waits.
   void restore(std::int64_t updates);
 
-  // Opens a window over the labels of its micro-batches, in order.
+  // Opens a window over the labels of its micro-batches, in order. in_order: as in TargetParams.
   void open(std::span<const ConstView> labels, std::int64_t ignore_index,
-            const Tensor& class_weights);
+            const Tensor& class_weights, bool in_order = false);
   // The seed of the window's backward passes: a scalar in device memory.
   const Tensor& seed() const { return optimizer_.memory()->seed(); }
-  // After a micro-batch: its logits, labels and sum of losses.
+  // After a micro-batch: its logits, labels and sum of losses, or the loss of each sample.
   void score(const Tensor& logits, const Tensor& labels, const Tensor& loss);
   // Steps or skips, moves the scale on, commits or discards staged buffers, makes all gradients
   // absent. Throws, before it queues anything, where four outcomes wait to be asked for.

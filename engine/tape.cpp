@@ -1,5 +1,6 @@
 #include "engine/tape.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "engine/cast.h"
@@ -199,6 +200,11 @@ const Tensor& BackwardFrame::grad_out(int i) {
   return rounded;
 }
 
+bool BackwardFrame::is_leaf(int i) const {
+  const std::int32_t index = node_.input[static_cast<std::size_t>(i)];
+  return index >= 0 && tape_.values_[static_cast<std::size_t>(index)].leaf != nullptr;
+}
+
 Out BackwardFrame::grad_in(int i) {
   const std::int32_t index = node_.input[static_cast<std::size_t>(i)];
   if (index < 0) return {};
@@ -220,6 +226,22 @@ const Shape& BackwardFrame::input_shape(int i) const {
   return tape_.values_[static_cast<std::size_t>(index)].shape;
 }
 
+namespace {
+
+// Whether a parameter's gradient can be one sum in the order of the samples.
+void check_reproducible(const Operation& operation, std::size_t input, std::string_view parameter,
+                        bool used) {
+  ROUNDOFF_CHECK(((operation.in_order_inputs >> input) & 1U) != 0, operation.name,
+                 "reproducible: the gradient of '", parameter,
+                 "' would come through this operation, which does not add it in the order of the "
+                 "samples");
+  ROUNDOFF_CHECK(!used, operation.name, "reproducible: '", parameter,
+                 "' is used twice, so that the order of its gradient's sum would depend on how the "
+                 "window is cut");
+}
+
+}  // namespace
+
 std::array<Tensor, kMaxOutputs> apply(Context& context, const Operation& operation,
                                       std::span<const Tensor* const> inputs, const void* params,
                                       std::size_t params_size) {
@@ -238,6 +260,12 @@ std::array<Tensor, kMaxOutputs> apply(Context& context, const Operation& operati
     if (!context.grad_enabled || !is_floating(in.dtype())) continue;
     frame.index_[i] = tape.index_of(in, operation.name);
     frame.recording_ = frame.recording_ || frame.index_[i] >= 0;
+    if (context.reproducible && frame.index_[i] >= 0 && in.leaf() != nullptr) {
+      const auto earlier = frame.index_.begin() + static_cast<std::ptrdiff_t>(i);
+      const bool used = tape.values_[static_cast<std::size_t>(frame.index_[i])].uses != 0 ||
+                        std::find(frame.index_.begin(), earlier, frame.index_[i]) != earlier;
+      check_reproducible(operation, i, in.leaf()->name, used);
+    }
   }
   alignas(std::max_align_t) std::array<std::byte, kMaxParams> copy;
   if (params_size != 0) std::memcpy(copy.data(), params, params_size);

@@ -36,6 +36,9 @@ struct Operation {
   CastClass cast_class = CastClass::none;
   // Bit i: input i may be cast.
   unsigned cast_inputs = ~0U;
+  // Bit i: where the context is reproducible, the gradient of a parameter that is input i is summed
+  // in the order of the samples, straight onto what the gradient holds.
+  unsigned in_order_inputs = 0;
 };
 
 struct Node {
@@ -191,6 +194,8 @@ class BackwardFrame {
   const Tensor& grad_out(int i);
   // Whether input i wants a gradient.
   bool wants(int i) const { return node_.input[static_cast<std::size_t>(i)] >= 0; }
+  // Whether input i is a leaf: a parameter.
+  bool is_leaf(int i) const;
   // Where the gradient of input i goes: not wanted, overwrite or accumulate. Calling it promises
   // that it will be written. dtype: fp32 for leaves and for values with several uses, else the
   // value's.

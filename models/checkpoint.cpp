@@ -62,8 +62,14 @@ Json identity_json(const Trainer& trainer) {
   json["sources"] = sources;
   json["training_samples"] = trainer.data().train.size();
   json["seed"] = c.seed;
-  json["micro_batch"] = c.micro_batch;
-  json["accumulate"] = c.accumulate;
+  json["reproducible"] = c.reproducible;
+  if (c.reproducible) {
+    // However it is cut.
+    json["window"] = c.micro_batch * c.accumulate;
+  } else {
+    json["micro_batch"] = c.micro_batch;
+    json["accumulate"] = c.accumulate;
+  }
   json["optimizer"] = name(c.optimizer.kind);
   json["momentum"] = c.optimizer.momentum;
   json["nesterov"] = c.optimizer.nesterov;
@@ -236,7 +242,9 @@ CheckpointNotes load_checkpoint(const std::filesystem::path& path, Trainer& trai
   const Json mine = identity_json(trainer);
   const Json& theirs = run.at("identity");
   for (const auto& [key, value] : mine.items()) {
-    const Json other = theirs.is_object() ? theirs.value(key, Json()) : Json();
+    // Files that do not say are of runs that were not.
+    const Json absent = key == "reproducible" ? Json(false) : Json();
+    const Json other = theirs.is_object() ? theirs.value(key, absent) : Json();
     ROUNDOFF_CHECK(other == value, "resume", origin, " was trained with ", key, " = ", other.dump(),
                    ", this run has ", value.dump());
   }

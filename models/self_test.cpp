@@ -129,6 +129,8 @@ AmpCheckResult amp_check(Context& context, Model& model, const Tensor& x, std::i
     }
     const AutocastScope off(context, DType::fp32);
     const Scoped<NodeObserver*> observed(context.observer, &observer);
+    // It asks for the gradient at the input, which no sum over samples goes into.
+    const Scoped<bool> any_order(context.reproducible, false);
     const Tensor input = make_leaf(context.allocator, sample, "input");
     const Tensor logits = model.forward(context, input);
     const std::vector<double> references = logits.to_vector();

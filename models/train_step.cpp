@@ -5,15 +5,15 @@
 
 #include "models/evaluate.h"
 #include "ops/cross_entropy.h"
+#include "ops/reduce.h"
 
 namespace roundoff {
 
 namespace {
 
-// The weight that a micro-batch's targets put into the window's mean.
-double valid_weight(const MicroBatch& micro, const LossSettings& loss) {
+// Adds the weight that a micro-batch's targets put into the window's mean, one after the other.
+void add_valid_weight(const MicroBatch& micro, const LossSettings& loss, double& weight) {
   const Tensor labels = on_host(micro.host_labels.defined() ? micro.host_labels : micro.labels);
-  double weight = 0;
   const auto* label = labels.data<std::int64_t>();
   for (std::int64_t i = 0; i < labels.numel(); ++i) {
     if (label[i] == loss.ignore_index) continue;
@@ -21,6 +21,11 @@ double valid_weight(const MicroBatch& micro, const LossSettings& loss) {
         loss.class_weights.defined() && label[i] >= 0 && label[i] < loss.class_weights.numel();
     weight += weighted ? loss.class_weights.at(label[i]) : 1.0;
   }
+}
+
+double valid_weight(const MicroBatch& micro, const LossSettings& loss) {
+  double weight = 0;
+  add_valid_weight(micro, loss, weight);
   return weight;
 }
 
@@ -34,7 +39,8 @@ bool may_have_target(const MicroBatch& micro, const LossSettings& loss) {
 
 struct Forward {
   Tensor logits;
-  Tensor loss;  // sum
+  Tensor loss;   // sum
+  Tensor terms;  // where the context is reproducible: of each sample
 };
 Forward forward(Context& context, Model& model, const MicroBatch& micro,
                 const LossSettings& settings) {
@@ -42,12 +48,20 @@ Forward forward(Context& context, Model& model, const MicroBatch& micro,
   context.rng.device = micro.key;
   Forward f;
   f.logits = model.forward(context, micro.x);
-  f.loss = cross_entropy(context, f.logits, micro.labels,
-                         {.ignore_index = settings.ignore_index,
-                          .label_smoothing = settings.label_smoothing,
-                          .reduction = Reduction::sum},
-                         settings.class_weights)
-               .loss;
+  const Tensor loss =
+      cross_entropy(context, f.logits, micro.labels,
+                    {.ignore_index = settings.ignore_index,
+                     .label_smoothing = settings.label_smoothing,
+                     .reduction = context.reproducible ? Reduction::none : Reduction::sum},
+                    settings.class_weights)
+          .loss;
+  if (context.reproducible) {
+    // The sum only spreads the seed: what is reported is added sample by sample.
+    f.terms = loss;
+    f.loss = sum(context, loss);
+  } else {
+    f.loss = loss;
+  }
   return f;
 }
 
@@ -59,16 +73,25 @@ StepResult accumulate_window(Context& context, Model& model, std::span<const Mic
   LossSettings host_loss = loss_settings;
   host_loss.class_weights = on_host(loss_settings.class_weights);
   for (const MicroBatch& micro : window) {
-    result.valid += valid_weight(micro, host_loss);
+    if (context.reproducible)
+      add_valid_weight(micro, host_loss, result.valid);
+    else
+      result.valid += valid_weight(micro, host_loss);
     result.samples += micro.labels.numel();
   }
   if (result.valid == 0) return result;
   for (const MicroBatch& micro : window) {
-    if (valid_weight(micro, host_loss) == 0) continue;
+    // Where the context is reproducible they run: leaving them out would be another sum.
+    if (!context.reproducible && valid_weight(micro, host_loss) == 0) continue;
+    if (micro.labels.numel() == 0) continue;
     const Forward f = forward(context, model, micro, loss_settings);
     context.tape.backward(context, f.loss, seed / result.valid);
     context.tape.clear();
-    result.loss += f.loss.item() / result.valid;
+    if (f.terms.defined()) {
+      for (const double term : f.terms.to_vector()) result.loss += term / result.valid;
+    } else {
+      result.loss += f.loss.item() / result.valid;
+    }
     result.correct +=
         count_correct(f.logits, micro.host_labels.defined() ? micro.host_labels : micro.labels);
   }
@@ -116,13 +139,14 @@ void run_window_on_device(Context& context, Model& model, DeviceStep& step,
                           std::span<const MicroBatch> window, const LossSettings& loss) {
   std::vector<ConstView> labels;
   for (const MicroBatch& micro : window) labels.push_back(micro.labels.view());
-  step.open(labels, loss.ignore_index, loss.class_weights);
+  step.open(labels, loss.ignore_index, loss.class_weights, context.reproducible);
   for (const MicroBatch& micro : window) {
-    if (!may_have_target(micro, loss)) continue;
+    if (micro.labels.numel() == 0) continue;
+    if (!context.reproducible && !may_have_target(micro, loss)) continue;
     const Forward f = forward(context, model, micro, loss);
     context.tape.backward(context, f.loss, step.seed());
     context.tape.clear();
-    step.score(f.logits, micro.labels, f.loss);
+    step.score(f.logits, micro.labels, f.terms.defined() ? f.terms : f.loss);
   }
   if (context.observer != nullptr) context.observer->has_gradients(model.parameters());
   step.close_on_device();

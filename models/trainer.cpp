@@ -55,6 +55,12 @@ void validate(const TrainConfig& c) {
   require(c.autocast.empty() || is_mixed(c.precision),
           "autocast choices need a mixed precision, it is ", name(c.precision));
   validate(ClipParams{.max_norm = c.clip});
+  if (!c.reproducible) return;
+  require(c.accumulator == Accumulator::fp32 || c.accumulator == Accumulator::fp64,
+          "reproducible does not go with acc ", name(c.accumulator),
+          ": it adds products in blocks that a micro-batch's end would cut, or begins a sum at 0");
+  require(!c.weight_grad_16bit,
+          "reproducible does not go with weight-grad 16bit, which rounds once a micro-batch");
 }
 
 Trainer::Trainer(const TrainConfig& config, const Dataset& data,
@@ -82,6 +88,9 @@ Trainer::Trainer(const TrainConfig& config, const Dataset& data,
             data.train.size(), " samples in windows of ", window, " leave a micro-batch of ",
             smallest);
   }
+  require(!config.reproducible || !model_->has_batch_statistics(),
+          "reproducible does not go with BatchNorm, which normalises by the micro-batch's own mean "
+          "and variance: no order of summation makes cuts agree");
   apply_precision(context_, config.precision);
   context_.accumulator = config.accumulator;
   context_.reproducible = config.reproducible;

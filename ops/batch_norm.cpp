@@ -87,6 +87,9 @@ BatchNormResult batch_norm(Context& context, const Tensor& x, const Tensor& gamm
   ROUNDOFF_CHECK(x.defined(), BatchNorm::name, "x is absent");
   ROUNDOFF_CHECK(options.batches == nullptr, BatchNorm::name,
                  "a count of batches goes with buffers, not with tensors");
+  ROUNDOFF_CHECK(!(context.reproducible && context.training), BatchNorm::name,
+                 "reproducible: in training it normalises by the micro-batch's own mean and "
+                 "variance, so that no order of summation makes cuts agree");
   const int axis = x.shape().normalize_axis(options.axis, BatchNorm::name);
   auto outputs = record_all<BatchNorm>(
       context, {x, gamma, beta, running_mean.detached(), running_var.detached()},

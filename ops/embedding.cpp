@@ -12,6 +12,7 @@ namespace {
 // Inputs: table, index.
 struct Embedding {
   static constexpr std::string_view name = "embedding";
+  static constexpr unsigned in_order_inputs = 0b01;
   using Params = EmbeddingParams;
 
   static void forward(ForwardFrame& f) {

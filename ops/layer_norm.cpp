@@ -11,11 +11,13 @@ namespace {
 struct LayerNorm {
   static constexpr std::string_view name = "layer_norm";
   static constexpr unsigned cast_inputs = 1U << 0;  // gamma and beta are read in their own type
+  static constexpr unsigned in_order_inputs = 0b110;
   using Params = LayerNormParams;
 
   static void forward(ForwardFrame& f) {
     auto& params = f.mutable_params<Params>();
     params.accumulator = f.context().accumulator;
+    params.in_order = f.context().reproducible;
     const Tensor &x = f.in(0), &gamma = f.in(1), &beta = f.in(2);
     const Tensor& y = f.out(0, x.shape(), x.dtype());
     Out mean_out, rstd_out;

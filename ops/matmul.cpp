@@ -16,11 +16,19 @@ void check_floating(std::string_view operation, const char* which, const Tensor&
                  ", a floating type expected");
 }
 
+// A sum over samples, one chain; a kernel that was named for tensor cores leaves it to one that
+// adds in order.
+void sum_in_order(GemmParams& p) {
+  p.order = SumOrder::in_order;
+  if (p.kernel != ProductKernel::naive) p.kernel = ProductKernel::automatic;
+}
+
 // ---- linear
 
 struct Linear {
   static constexpr std::string_view name = "linear";
   static constexpr unsigned cast_inputs = 0b011;
+  static constexpr unsigned in_order_inputs = 0b110;
   struct Params {
     ProductKernel kernel = ProductKernel::automatic;
   };
@@ -46,7 +54,8 @@ struct Linear {
                .beta = f.has(2) ? 1.0 : 0.0,
                .accumulator = f.context().accumulator,
                .tf32 = f.context().tf32,
-               .kernel = f.params<Params>().kernel},
+               .kernel = f.params<Params>().kernel,
+               .order = f.context().reproducible ? SumOrder::by_row : SumOrder::fastest},
               x.view(), w.view(), bias, y.view());
     });
     if (f.wants_grad(1)) f.save(0, x);
@@ -63,15 +72,19 @@ struct Linear {
     f.run([&](auto target) {
       if (f.wants(0)) {
         p.m = m, p.n = f.saved(1).shape()[1], p.k = n;
+        if (f.reproducible()) p.order = SumOrder::by_row;
         product(f.context(), target, p, dy.view(), f.saved(1).view(), none, f.grad_in(0));
       }
       if (f.wants(1)) {
         p.m = n, p.n = f.saved(0).shape()[-1], p.k = m, p.trans_a = true;
+        if (f.reproducible()) sum_in_order(p);
         product(f.context(), target, p, dy.view(), f.saved(0).view(), none, f.grad_in(1));
       }
       if (f.wants(2))
-        column_sums(target, {.rows = m, .columns = n, .accumulator = f.accumulator()}, dy.view(),
-                    f.grad_in(2), scratch);
+        column_sums(
+            target,
+            {.rows = m, .columns = n, .accumulator = f.accumulator(), .in_order = f.reproducible()},
+            dy.view(), f.grad_in(2), scratch);
     });
   }
 };
@@ -167,6 +180,7 @@ AnyView stack(const AnyView& v, std::int64_t first, std::int64_t count, std::int
 struct Matmul {
   static constexpr std::string_view name = "matmul";
   static constexpr unsigned cast_inputs = 0b011;
+  static constexpr unsigned in_order_inputs = 0b111;
   struct Params {
     MatmulOptions options;
     std::int64_t m, n, k;
@@ -195,7 +209,8 @@ struct Matmul {
                  .stride_a = cast.inner_shared[0] ? 0 : p.m * p.k,
                  .stride_b = cast.inner_shared[1] ? 0 : p.k * p.n,
                  .stride_c = whole_c ? p.m * p.n : 0,
-                 .kernel = p.options.kernel};
+                 .kernel = p.options.kernel,
+                 .order = f.context().reproducible ? SumOrder::by_row : SumOrder::fastest};
     f.run([&](auto target) {
       for (std::int64_t i = 0; i < (p.matrices == 0 ? 0 : cast.outer); ++i)
         product(f.context(), target, g, operand(cast, 0, i, a.view(), p.m, p.k),
@@ -228,7 +243,8 @@ struct Matmul {
                   {.rows = reads ? dy.numel() / columns : 0,
                    .columns = columns,
                    .scale = p.options.beta,
-                   .accumulator = f.accumulator()},
+                   .accumulator = f.accumulator(),
+                   .in_order = f.reproducible()},
                   reads ? all : none, f.grad_in(2), f.context().scratch);
     });
   }
@@ -278,6 +294,16 @@ struct Matmul {
     g.trans_b = dy_first ? (of_a ? !other_transposed : other_transposed) : of_a;
     g.stride_a = dy_first ? p.m * p.n : other_stride;
     g.stride_b = dy_first ? other_stride : p.m * p.n;
+    // A parameter's gradient is a sum over samples, any other one belongs to a sample.
+    if (f.reproducible()) {
+      g.order = SumOrder::by_row;
+      if (f.is_leaf(static_cast<int>(which))) {
+        ROUNDOFF_CHECK(p.options.alpha == 1 || p.options.alpha == 0, name,
+                       "reproducible: alpha is ", p.options.alpha,
+                       ", 1 expected where a gradient is summed over samples");
+        sum_in_order(g);
+      }
+    }
 
     const Tensor& right = f.saved(static_cast<int>(other));
     const Out out = f.grad_in(static_cast<int>(which));
@@ -286,7 +312,10 @@ struct Matmul {
     // Positions that share a matrix add up in fp32, or wider.
     const bool adds = cast.outer_shared[which] || p.matrices == 0;
     Out sum = out;
-    if (adds) {
+    if (adds && g.order == SumOrder::in_order && !is_16bit(out.view.dtype)) {
+      if (out.write == Write::overwrite) f.context().zero(out.view);
+      sum.write = Write::accumulate;
+    } else if (adds) {
       const bool wide = dy.dtype == DType::fp64 || g.accumulator == Accumulator::fp64;
       const std::int64_t n = out.view.numel();
       sum = Out({nullptr, wide ? DType::fp64 : DType::fp32, out.view.shape}, Write::accumulate);
@@ -302,7 +331,7 @@ struct Matmul {
         product(f.context(), target, g, dy_first ? grad : factor, dy_first ? factor : grad,
                 ConstView::absent(), part);
       }
-      if (adds) convert(target, sum.view, out);
+      if (sum.view.data != out.view.data) convert(target, sum.view, out);
     });
   }
 };

@@ -26,8 +26,21 @@ constexpr unsigned cast_inputs_of() {
 }
 
 template <class Op>
-inline constexpr Operation kOperation{Op::name, Op::forward, Op::backward, cast_class_of(Op::name),
-                                      cast_inputs_of<Op>()};
+constexpr unsigned in_order_inputs_of() {
+  if constexpr (requires { Op::in_order_inputs; }) {
+    return Op::in_order_inputs;
+  } else {
+    return 0;
+  }
+}
+
+template <class Op>
+inline constexpr Operation kOperation{Op::name,
+                                      Op::forward,
+                                      Op::backward,
+                                      cast_class_of(Op::name),
+                                      cast_inputs_of<Op>(),
+                                      in_order_inputs_of<Op>()};
 
 }  // namespace detail
 

@@ -28,17 +28,20 @@ class ProductLibrary {
 };
 
 // Whether the context's library, where it has one, took the call: call(library, stream) gives what
-// its functions give.
+// its functions give. A library chooses its order of summation by the sizes: it is not asked where
+// the context is reproducible.
 template <class Call>
 bool by_library(Context& context, Call&& call) {
-  return context.products != nullptr && call(*context.products, context.stream()).empty();
+  return context.products != nullptr && !context.reproducible &&
+         call(*context.products, context.stream()).empty();
 }
 
 // gemm(target, ...) with the context's workspace, or by the context's library where it takes it.
 template <class T>
 void product(Context& context, T target, const GemmParams& params, const ConstView& a,
              const ConstView& b, const ConstView& c, const Out& y) {
-  if (by_library(context, [&](ProductLibrary& library, StreamRef stream) {
+  if (params.order == SumOrder::fastest &&
+      by_library(context, [&](ProductLibrary& library, StreamRef stream) {
         return library.gemm(stream, params, a, b, c, y);
       }))
     return;

@@ -114,6 +114,7 @@ struct Cut {
     ProductProblem p;
     p.name = kName;
     p.kernel = params.kernel;
+    if (params.in_order) p.order = SumOrder::by_row;
     p.size = {.m = device_extent(kName, "the number of pixels", m),
               .n = device_extent(kName, "the number of channels", n),
               .depth = device_extent(kName, "the length of a sum", depth),
@@ -221,7 +222,8 @@ void conv2d_forward(T target, const Conv2dParams& params, const ConstView& x, co
                  .accumulator = params.accumulator,
                  .tf32 = params.tf32,
                  .activation = params.activation,
-                 .kernel = params.kernel},
+                 .kernel = params.kernel,
+                 .order = params.in_order ? SumOrder::by_row : SumOrder::fastest},
                 x, w, bias, y, scratch);
   }
   const Cut cut(z, params);
@@ -269,7 +271,8 @@ void conv2d_grad_input(T target, const Conv2dParams& params, const ConstView& dy
                  .k = z.k,
                  .accumulator = params.accumulator,
                  .tf32 = params.tf32,
-                 .kernel = params.kernel},
+                 .kernel = params.kernel,
+                 .order = params.in_order ? SumOrder::by_row : SumOrder::fastest},
                 dy, w, ConstView::absent(), dx, scratch);
   }
   const Cut cut(z, params);
@@ -337,12 +340,14 @@ void conv2d_grad_weight(T target, const Conv2dParams& params, const ConstView& x
                  .trans_a = true,
                  .accumulator = params.accumulator,
                  .tf32 = params.tf32,
-                 .kernel = params.kernel},
+                 .kernel = params.kernel,
+                 .order = params.in_order ? SumOrder::in_order : SumOrder::fastest},
                 dy, x, ConstView::absent(), dw, scratch);
   }
   const Cut cut(z, params);
   ProductProblem problem = cut.problem(cut.k_group, cut.columns, z.n * z.p * z.q, dy, x, false);
   problem.may_split = true;
+  if (params.in_order) problem.order = SumOrder::in_order;
   MatrixSource gradients;
   gradients.data = dy.data;
   gradients.dtype = dy.dtype;
@@ -370,7 +375,10 @@ void conv2d_grad_bias(T target, const Conv2dParams& params, const ConstView& dy,
   if (db.view.numel() == 0) return;
   const std::int64_t columns = db.view.numel();
   column_sums(target,
-              {.rows = dy.numel() / columns, .columns = columns, .accumulator = params.accumulator},
+              {.rows = dy.numel() / columns,
+               .columns = columns,
+               .accumulator = params.accumulator,
+               .in_order = params.in_order},
               dy, db, scratch);
 }
 

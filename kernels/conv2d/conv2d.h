@@ -29,6 +29,10 @@ struct Conv2dParams {
   // Forward: applied to the sum with its bias, before the rounding; not where y is added to.
   Activation activation = Activation::none;
   ProductKernel kernel = ProductKernel::automatic;  // as in GemmParams
+  // Sums over taps by_row, sums over samples in_order (SumOrder, kernels/gemm/kernel.h): y and dx
+  // of a sample do not depend on the others, and dw and db are chains over (n, p, q) that begin
+  // with what they hold. The input's gradient runs over (r, s, k) as on devices.
+  bool in_order = false;
 };
 
 // The extents of one convolution.

@@ -194,8 +194,9 @@ void grad_input(const Cut<T>& cut, const ConstView& dy, const ConstView& w, cons
 }
 
 // The weights of a phase's taps as [group, taps down, taps across, K of the group, C of the group].
-void turn_weights(const Cut<float>& cut, const float* weights, const TapAxis& down,
-                  const TapAxis& across, float* to) {
+template <class T>
+void turn_weights(const Cut<T>& cut, const T* weights, const TapAxis& down, const TapAxis& across,
+                  T* to) {
   const Conv2dShape& z = cut.z;
   for (std::int64_t g = 0; g < cut.params.groups; ++g)
     for (std::int64_t i = 0; i < down.count; ++i)
@@ -207,20 +208,21 @@ void turn_weights(const Cut<float>& cut, const float* weights, const TapAxis& do
         }
 }
 
-// The same as one sum for each element of dx, which a modelled accumulator needs: its order is that
-// of an implicit GEMM over [R, S, K], of the taps that a pixel's phase has.
-void grad_input_modelled(const Cut<float>& cut, const ConstView& dy, const ConstView& w,
-                         const Out& dx, Scratch& scratch) {
+// The same as one sum for each element of dx, which a modelled accumulator and sums in order need:
+// its order is that of an implicit GEMM over [R, S, K], of the taps that a pixel's phase has.
+template <class T>
+void grad_input_chains(const Cut<T>& cut, const ConstView& dy, const ConstView& w, const Out& dx,
+                       Scratch& scratch) {
   const Conv2dShape& z = cut.z;
   const Conv2dParams& p = cut.params;
   Scratch::Frame frame(scratch);
-  const float* weights = operand<float>(w, 0, w.numel(), p.tf32, scratch);
+  const T* weights = operand<T>(w, 0, w.numel(), p.tf32, scratch);
   const std::int64_t most = z.r * z.s * cut.k_group;
-  float* turned = scratch.get<float>(w.numel());
-  float* rows = scratch.get<float>(z.w * most);
+  T* turned = scratch.get<T>(w.numel());
+  T* rows = scratch.get<T>(z.w * most);
   const bool chains = cut.arithmetic.chains();
-  const bool direct = dx.view.dtype == DType::fp32 && (chains || dx.write == Write::overwrite);
-  float* out = direct ? dx.view.as<float>() : scratch.get<float>(z.n * cut.image);
+  const bool direct = dx.view.dtype == dtype_of<T> && (chains || dx.write == Write::overwrite);
+  T* out = direct ? dx.view.as<T>() : scratch.get<T>(z.n * cut.image);
   for (std::int64_t first_h = 0; first_h < std::min(p.stride[0], z.h); ++first_h) {
     const GradientPhase down =
         gradient_phase(first_h, z.h, z.p, z.r, p.stride[0], p.padding[0], p.dilation[0]);
@@ -231,25 +233,25 @@ void grad_input_modelled(const Cut<float>& cut, const ConstView& dy, const Const
       const std::int64_t depth = std::int64_t{down.taps.count} * across.taps.count * cut.k_group;
       for (std::int64_t n = 0; n < z.n; ++n) {
         Scratch::Frame sample_frame(scratch);
-        const float* in = operand<float>(dy, n * cut.result, cut.result, p.tf32, scratch);
+        const T* in = operand<T>(dy, n * cut.result, cut.result, p.tf32, scratch);
         for (std::int64_t i = 0; i < down.pixels; ++i) {
           const std::int64_t h = first_h + i * p.stride[0];
           for (std::int64_t g = 0; g < p.groups; ++g) {
             gather_gradients(Patches{z, p, g * cut.k_group, cut.k_group}, in, down.window.start + i,
                              down, across, rows);
-            multiply(cut.arithmetic,
-                     Product<float>{
-                         .m = across.pixels,
-                         .n = cut.c_group,
-                         .k = depth,
-                         .a = rows,
-                         .lda = depth,
-                         .b = turned + g * depth * cut.c_group,
-                         .ldb = cut.c_group,
-                         .c = out + n * cut.image + (h * z.w + first_w) * z.c + g * cut.c_group,
-                         .ldc = p.stride[1] * z.c,
-                         .accumulate = direct && dx.write == Write::accumulate},
-                     scratch);
+            multiply(
+                cut.arithmetic,
+                Product<T>{.m = across.pixels,
+                           .n = cut.c_group,
+                           .k = depth,
+                           .a = rows,
+                           .lda = depth,
+                           .b = turned + g * depth * cut.c_group,
+                           .ldb = cut.c_group,
+                           .c = out + n * cut.image + (h * z.w + first_w) * z.c + g * cut.c_group,
+                           .ldc = p.stride[1] * z.c,
+                           .accumulate = direct && dx.write == Write::accumulate},
+                scratch);
           }
         }
       }
@@ -267,17 +269,27 @@ void grad_weight_depthwise(const Cut<T>& cut, const ConstView& x, const ConstVie
   const std::int64_t size = z.k * cut.columns;
   T* total = scratch.get<T>(size);
   T* partial = scratch.get<T>(size);
-  std::fill_n(total, size, T{0});
+  const bool in_order = cut.params.in_order;
+  if (in_order && dw.write == Write::accumulate) {
+    widen(dw.view, 0, size, partial);
+    transpose(partial, z.c, cut.columns, total);
+  } else {
+    std::fill_n(total, size, T{0});
+  }
   for (std::int64_t n = 0; n < z.n; ++n) {
     Scratch::Frame sample_frame(scratch);
     const T* in = operand<T>(x, n * cut.image, cut.image, cut.params.tf32, scratch);
     const T* grad = operand<T>(dy, n * cut.result, cut.result, cut.params.tf32, scratch);
+    if (in_order) {
+      depthwise_grad_weight(z, cut.params, in, grad, total);
+      continue;
+    }
     std::fill_n(partial, size, T{0});
     depthwise_grad_weight(z, cut.params, in, grad, partial);
     for (std::int64_t i = 0; i < size; ++i) total[i] += partial[i];
   }
   transpose(total, cut.columns, z.c, partial);
-  narrow(partial, size, dw, 0);
+  narrow(partial, size, in_order ? Out(dw.view) : dw, 0);
 }
 
 template <class T>
@@ -332,12 +344,11 @@ void dispatch(const Conv2dShape& z, const Conv2dParams& params, const ConstView&
               const ConstView& b, bool wide, F&& f) {
   if (wide || params.accumulator == Accumulator::fp64 || a.dtype == DType::fp64 ||
       b.dtype == DType::fp64) {
-    f(Cut<double>{.z = z, .params = params, .arithmetic = {}});
+    f(Cut<double>{.z = z, .params = params, .arithmetic = {.in_order = params.in_order}});
   } else {
-    f(Cut<float>{
-        .z = z,
-        .params = params,
-        .arithmetic = arithmetic(kName, params.accumulator, a.dtype, b.dtype, params.tf32)});
+    Arithmetic sums = arithmetic(kName, params.accumulator, a.dtype, b.dtype, params.tf32);
+    sums.in_order = params.in_order;
+    f(Cut<float>{.z = z, .params = params, .arithmetic = sums});
   }
 }
 
@@ -360,7 +371,8 @@ void conv2d_forward(Ref, const Conv2dParams& params, const ConstView& x, const C
           .beta = bias.present ? 1.0 : 0.0,
           .accumulator = params.accumulator,
           .tf32 = params.tf32,
-          .activation = params.activation},
+          .activation = params.activation,
+          .order = params.in_order ? SumOrder::by_row : SumOrder::fastest},
          x, w, bias, y, scratch);
     return;
   }
@@ -384,16 +396,17 @@ void conv2d_grad_input(Ref, const Conv2dParams& params, const ConstView& dy, con
           .n = z.c,
           .k = z.k,
           .accumulator = params.accumulator,
-          .tf32 = params.tf32},
+          .tf32 = params.tf32,
+          .order = params.in_order ? SumOrder::by_row : SumOrder::fastest},
          dy, w, ConstView::absent(), dx, scratch);
     return;
   }
   dispatch(z, params, dy, w, false, [&](const auto& cut) {
-    if constexpr (std::is_same_v<std::decay_t<decltype(cut)>, Cut<float>>) {
-      if (cut.arithmetic.modelled) return grad_input_modelled(cut, dy, w, dx, scratch);
-      if (direct_grad_input_serves(z, params))
-        return direct_grad_input(z, params, dy, w, dx, scratch);
-    }
+    if (cut.depthwise() && params.in_order) return grad_input(cut, dy, w, dx, scratch);
+    if (plain_fp32(cut) && direct_grad_input_serves(z, params))
+      return direct_grad_input(z, params, dy, w, dx, scratch);
+    if (cut.arithmetic.modelled || params.in_order)
+      return grad_input_chains(cut, dy, w, dx, scratch);
     grad_input(cut, dy, w, dx, scratch);
   });
 }
@@ -410,11 +423,13 @@ void conv2d_grad_weight(Ref, const Conv2dParams& params, const ConstView& x, con
           .k = z.n * z.p * z.q,
           .trans_a = true,
           .accumulator = params.accumulator,
-          .tf32 = params.tf32},
+          .tf32 = params.tf32,
+          .order = params.in_order ? SumOrder::in_order : SumOrder::fastest},
          dy, x, ConstView::absent(), dw, scratch);
     return;
   }
   dispatch(z, params, x, dy, false, [&](const auto& cut) {
+    if (cut.depthwise()) return grad_weight_depthwise(cut, x, dy, dw, scratch);
     if (plain_fp32(cut) && direct_grad_weight_serves(z, params))
       return direct_grad_weight(z, params, x, dy, dw, scratch);
     grad_weight(cut, x, dy, dw, scratch);
@@ -428,7 +443,10 @@ void conv2d_grad_bias(Ref, const Conv2dParams& params, const ConstView& dy, cons
   if (db.view.numel() == 0) return;
   const std::int64_t columns = db.view.numel();
   column_sums(Ref{},
-              {.rows = dy.numel() / columns, .columns = columns, .accumulator = params.accumulator},
+              {.rows = dy.numel() / columns,
+               .columns = columns,
+               .accumulator = params.accumulator,
+               .in_order = params.in_order},
               dy, db, scratch);
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/conv2d/arguments.h"
 #include "kernels/conv2d/conv2d.h"
+#include "kernels/gemm/arguments.h"
 
 namespace roundoff {
 
@@ -92,6 +93,7 @@ Conv2dShape check_conv2d_grad_weight(const Conv2dParams& params, const ConstView
   check_floating("dy", dy);
   check_shape("dy", dy.shape, z.y());
   check_output(dw);
+  if (params.in_order) check_in_order(kName, params.accumulator, dw, {x.dtype, dy.dtype});
   return z;
 }
 

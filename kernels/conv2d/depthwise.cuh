@@ -134,11 +134,12 @@ ROUNDOFF_DEVICE_NAMESPACE {
     }
   }
 
-  // partial[part, channel, tap] = the sum over a part of the output's pixels of dy * x.
+  // partial[part, channel, tap] = the sum over a part of the output's pixels of dy * x; or, without
+  // `partial`, the sums of one part that is all of them, into `out`.
   template <class C, int kRun>
   __global__ void __launch_bounds__(DepthwiseGrid::kThreads)
       depthwise_filters(WindowSource x, MatrixSource dy, unsigned channels, unsigned pixels_a_part,
-                        unsigned parts, C* partial) {
+                        unsigned parts, ProductOutput out, C* partial) {
     const unsigned index = blockIdx.x * blockDim.x + threadIdx.x, runs = channels / kRun;
     const unsigned channel = index % runs * kRun, rest = index / runs;
     const unsigned t = rest % x.taps, part = rest / x.taps;
@@ -148,7 +149,8 @@ ROUNDOFF_DEVICE_NAMESPACE {
     const unsigned last = x.pixels - first < pixels_a_part ? x.pixels : first + pixels_a_part;
     C sums[kRun];
     ROUNDOFF_UNROLL
-    for (int i = 0; i < kRun; ++i) sums[i] = C(0);
+    for (unsigned i = 0; i < kRun; ++i)
+      sums[i] = partial == nullptr ? begin_sum<C>(out, 0, channel + i, t) : C(0);
     ROUNDOFF_NO_UNROLL
     for (unsigned pixel = first; pixel < last; ++pixel) {
       const std::int64_t from = x.position(x.pixel_at(pixel), tap);
@@ -160,6 +162,11 @@ ROUNDOFF_DEVICE_NAMESPACE {
       for (int i = 0; i < kRun; ++i)
         sums[i] = multiply_add(widen_bits<C>(left.bits[i], dy.dtype, dy.tf32),
                                widen_bits<C>(right.bits[i], x.dtype, x.tf32), sums[i]);
+    }
+    if (partial == nullptr) {
+      ROUNDOFF_UNROLL
+      for (unsigned i = 0; i < kRun; ++i) write_element(out, 0, channel + i, t, sums[i]);
+      return;
     }
     ROUNDOFF_UNROLL
     for (unsigned i = 0; i < kRun; ++i)
@@ -228,13 +235,16 @@ void launch_depthwise_filters(T target, const ProductProblem& p, const WindowSou
     const unsigned pixels = std::max(1U, (x.pixels + g.cut.parts - 1) / g.cut.parts);
     g.cut.parts = (x.pixels + pixels - 1) / pixels;
     const std::int64_t size = static_cast<std::int64_t>(channels) * x.taps;
+    const auto launch_sums = [&](unsigned pixels_a_part, unsigned parts, C* partial) {
+      const unsigned threads = device_extent(p.name, "the number of elements", size * parts / kRun);
+      if (threads != 0)
+        launch(target, {.name = p.name, .grid = {(threads + 127) / 128}, .block = {128}},
+               depthwise_filters<C, kRun>, x, dy, channels, pixels_a_part, parts, out, partial);
+    };
+    if (p.order == SumOrder::in_order) return launch_sums(x.pixels, 1, nullptr);
     Scratch::Frame frame(scratch);
     C* partial = scratch.get<C>(size * g.cut.parts);
-    const unsigned threads =
-        device_extent(p.name, "the number of elements", size * g.cut.parts / kRun);
-    if (threads != 0)
-      launch(target, {.name = p.name, .grid = {(threads + 127) / 128}, .block = {128}},
-             depthwise_filters<C, kRun>, x, dy, channels, pixels, g.cut.parts, partial);
+    launch_sums(pixels, g.cut.parts, partial);
     launch(target,
            {.name = p.name,
             .grid = {device_extent(p.name, "the number of blocks", (size + 127) / 128)},

@@ -32,6 +32,8 @@ struct Correlation {
   std::int64_t p, q, k;     // written
   std::int64_t r, s;
   std::array<std::int64_t, 2> stride, dilation, padding;
+  // Taps are visited from the last place to the first.
+  bool backwards = false;
 
   std::int64_t taps() const { return r * s * c; }
   // Columns of the image that an output row sees, padding included, and elements of such a line.
@@ -54,10 +56,11 @@ struct Correlation {
 
   // Taps that lie next to each other in a line: run i begins at run(i) elements from the pixel and
   // is length() long.
-  bool dense() const { return dilation[1] == 1; }
+  bool dense() const { return dilation[1] == 1 && !backwards; }
   std::int64_t runs() const { return dense() ? r : r * s; }
   std::int64_t length() const { return dense() ? s * c : c; }
   std::int64_t run(std::int64_t i) const {
+    if (backwards) i = r * s - 1 - i;
     return dense() ? i * dilation[0] * line()
                    : i / s * dilation[0] * line() + i % s * dilation[1] * c;
   }
@@ -80,7 +83,8 @@ Correlation input_gradient(const Conv2dShape& z, const Conv2dParams& p) {
           z.s,
           {1, 1},
           p.dilation,
-          {p.dilation[0] * (z.r - 1) - p.padding[0], p.dilation[1] * (z.s - 1) - p.padding[1]}};
+          {p.dilation[0] * (z.r - 1) - p.padding[0], p.dilation[1] * (z.s - 1) - p.padding[1]},
+          p.in_order};
 }
 
 // Lines [first, first + count) of sample n's padded image, in fp32.
@@ -281,6 +285,34 @@ void tap_tile(const Correlation& f, const float* x, const float* dy, std::int64_
   }
 }
 
+// g[kTaps, kVectors vectors] continued by the same products, one chain each, pixel after pixel.
+// `taps`: where each stands, in elements from the pixel.
+template <int kTaps, int kVectors>
+void tap_chains(const Correlation& f, const float* x, const std::int64_t* taps, const float* dy,
+                std::int64_t dy_step, std::int64_t rows, float* g) {
+  constexpr std::int64_t kStep = kVectors * kLanes;
+  Vector sum[kTaps][kVectors];
+  std::int64_t at[kTaps];
+  for (int t = 0; t < kTaps; ++t) {
+    at[t] = taps[t];
+    for (int v = 0; v < kVectors; ++v) sum[t][v] = simd::load(g + t * kStep + v * kLanes);
+  }
+  const std::int64_t step = f.step();
+  for (std::int64_t row = 0; row < rows; ++row, x += f.row_step()) {
+    const float* values = x;
+    for (std::int64_t q = 0; q < f.q; ++q, values += step, dy += dy_step) {
+      Vector grad[kVectors];
+      for (int v = 0; v < kVectors; ++v) grad[v] = simd::load(dy + v * kLanes);
+      for (int t = 0; t < kTaps; ++t) {
+        const Vector value = simd::broadcast(values[at[t]]);
+        for (int v = 0; v < kVectors; ++v) sum[t][v] = simd::fma(value, grad[v], sum[t][v]);
+      }
+    }
+  }
+  for (int t = 0; t < kTaps; ++t)
+    for (int v = 0; v < kVectors; ++v) simd::store(g + t * kStep + v * kLanes, sum[t][v]);
+}
+
 using TapTile = decltype(&tap_tile<1, 1>);
 template <int kVectors, int... kCounts>
 constexpr std::array<TapTile, sizeof...(kCounts)> tap_tiles(
@@ -290,6 +322,16 @@ constexpr std::array<TapTile, sizeof...(kCounts)> tap_tiles(
 constexpr std::array<std::array<TapTile, kTile>, kMaxVectors> kTapTiles{
     tap_tiles<1>(std::make_integer_sequence<int, kTile>()),
     tap_tiles<2>(std::make_integer_sequence<int, kTile>())};
+
+using TapChains = decltype(&tap_chains<1, 1>);
+template <int kVectors, int... kCounts>
+constexpr std::array<TapChains, sizeof...(kCounts)> all_tap_chains(
+    std::integer_sequence<int, kCounts...>) {
+  return {&tap_chains<kCounts + 1, kVectors>...};
+}
+constexpr std::array<std::array<TapChains, kTile>, kMaxVectors> kTapChains{
+    all_tap_chains<1>(std::make_integer_sequence<int, kTile>()),
+    all_tap_chains<2>(std::make_integer_sequence<int, kTile>())};
 
 // Pixels' output gradients in fp32, the channels padded to whole vectors: in place where they are
 // held so.
@@ -354,12 +396,12 @@ void direct_grad_input(const Conv2dShape& z, const Conv2dParams& params, const C
   const float* weights = operand<float>(w, 0, w.numel(), params.tf32, scratch);
   float* held = held_weights(f, scratch);
   // Tap (r, s, k) of the gradient's kernel is tap (R - 1 - r, S - 1 - s) of weight k.
-  const std::int64_t places = z.r * z.s;
+  const std::int64_t places = z.r * z.s, next = f.backwards ? 1 : -1;
   std::int64_t k = 0, place = 0;
   each_held(f, [&](std::int64_t c, std::int64_t t, std::int64_t at) {
-    if (t == 0) k = 0, place = places - 1;
+    if (t == 0) k = 0, place = f.backwards ? 0 : places - 1;
     held[at] = weights[(k * places + place) * z.c + c];
-    if (++k == z.k) k = 0, --place;
+    if (++k == z.k) k = 0, place += next;
   });
   correlate(f, dy, params.tf32, held, nullptr, dx, scratch);
 }
@@ -369,6 +411,15 @@ void direct_grad_weight(const Conv2dShape& z, const Conv2dParams& params, const 
   const Correlation f = correlation(z, params);
   Scratch::Frame frame(scratch);
   float* held = held_weights(f, scratch);
+  const bool continues = params.in_order && dw.write == Write::accumulate;
+  if (continues) {
+    const float* before = dw.view.as<float>();
+    each_held(f, [&](std::int64_t k, std::int64_t t, std::int64_t at) {
+      held[at] = before[k * f.taps() + t];
+    });
+  }
+  auto* taps = scratch.get<std::int64_t>(f.taps());
+  for (std::int64_t t = 0; t < f.taps(); ++t) taps[t] = f.run(t / f.length()) + t % f.length();
   const std::int64_t step = f.block_rows();
   const std::int64_t width = f.vectors() * kLanes;
   float* lines = scratch.get<float>(f.lines(step) * f.line());
@@ -382,6 +433,14 @@ void direct_grad_weight(const Conv2dShape& z, const Conv2dParams& params, const 
       each_channel_block(f, [&](const ChannelBlock& b) {
         const auto& tiles = kTapTiles[static_cast<std::size_t>(b.vectors - 1)];
         float* sums = held + b.first * f.taps();
+        if (params.in_order) {
+          const auto& chains = kTapChains[static_cast<std::size_t>(b.vectors - 1)];
+          each_tile(f.taps(), [&](std::int64_t first, std::int64_t count) {
+            chains[static_cast<std::size_t>(count - 1)](f, lines, taps + first, grad + b.first,
+                                                        width, rows, sums + first * b.width());
+          });
+          return;
+        }
         for (std::int64_t run = 0; run < f.runs(); ++run, sums += f.length() * b.width())
           each_tile(f.length(), [&](std::int64_t first, std::int64_t count) {
             tiles[static_cast<std::size_t>(count - 1)](f, lines + f.run(run) + first,
@@ -395,7 +454,7 @@ void direct_grad_weight(const Conv2dShape& z, const Conv2dParams& params, const 
   each_held(f, [&](std::int64_t k, std::int64_t t, std::int64_t at) {
     sums[k * f.taps() + t] = held[at];
   });
-  narrow(sums, f.k * f.taps(), dw, 0);
+  narrow(sums, f.k * f.taps(), continues ? Out(dw.view) : dw, 0);
 }
 
 }  // namespace roundoff

@@ -3,7 +3,9 @@
 //
 // A sum is one chain of fused multiply-adds over (r, s, c) that begins with the bias; a gradient of
 // a weight is a chain over the pixels of a block of output rows, and the blocks' sums are added in
-// order. So an element of y and dx does not depend on the rest of the batch.
+// order. So an element of y and dx does not depend on the rest of the batch. With in_order the
+// input's gradient runs over (r, s, k) of the weights as devices do, and a gradient of a weight is
+// one chain over all pixels that begins with what dw holds.
 #pragma once
 
 #include "kernels/base/scratch.h"

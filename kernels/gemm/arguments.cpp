@@ -1,10 +1,25 @@
 #include "kernels/gemm/arguments.h"
 
+#include <algorithm>
+
 namespace roundoff {
 
 namespace {
 constexpr std::string_view kName = "gemm";
 }  // namespace
+
+void check_in_order(std::string_view operation, Accumulator accumulator, const Out& y,
+                    std::initializer_list<DType> operands) {
+  ROUNDOFF_CHECK(accumulator == Accumulator::fp32 || accumulator == Accumulator::fp64, operation,
+                 "sums in order are formed in fp32 or fp64; accumulator ", name(accumulator),
+                 " adds in another way");
+  if (!y.wanted || y.write == Write::overwrite) return;
+  const bool wide = accumulator == Accumulator::fp64 ||
+                    std::find(operands.begin(), operands.end(), DType::fp64) != operands.end();
+  const DType sum = wide ? DType::fp64 : DType::fp32;
+  ROUNDOFF_CHECK(y.view.dtype == sum, operation, "a sum in order in ", name(sum),
+                 " cannot begin with what an output in ", name(y.view.dtype), " holds");
+}
 
 GemmAddend check_gemm(const GemmParams& p, const ConstView& a, const ConstView& b,
                       const ConstView& c, const Out& y) {
@@ -34,6 +49,13 @@ GemmAddend check_gemm(const GemmParams& p, const ConstView& a, const ConstView& 
                                   p.accumulator != Accumulator::fp64 && p.split == 0),
                  kName, "half_sums is tensor cores': no accumulator ", name(p.accumulator),
                  ", and no split");
+  if (p.order == SumOrder::in_order) {
+    check_in_order(kName, p.accumulator, y, {a.dtype, b.dtype, c.present ? c.dtype : a.dtype});
+    ROUNDOFF_CHECK(p.alpha == 1 || p.alpha == 0, kName, "alpha is ", p.alpha,
+                   ": a sum in order begins with what y holds, which alpha would scale too");
+    ROUNDOFF_CHECK(p.split <= 1 && !p.half_sums, kName,
+                   "a sum in order is neither split nor formed in fp16");
+  }
   GemmAddend addend{.used = c.present && p.beta != 0};
   if (addend.used) {
     addend.bias = c.numel() == p.n && p.stride_c == 0;
@@ -67,6 +89,7 @@ void check_column_sums(const ColumnSumsParams& p, const ConstView& x, const Out&
                  p.columns, " and ", p.columns, " values expected");
   ROUNDOFF_CHECK(y.write == Write::overwrite || !is_16bit(y.view.dtype), kSums,
                  "cannot accumulate into ", name(y.view.dtype), "; fp32 or fp64 expected");
+  if (p.in_order) check_in_order(kSums, p.accumulator, y, {x.dtype});
 }
 
 }  // namespace roundoff

@@ -2,7 +2,7 @@
 //
 // Layout: x [rows, columns], row-major; neighbouring threads take neighbouring columns.
 // Numerics: in fp32 (fp64 where x is), four interleaved sums over a block of 128 rows, then the
-// blocks' sums in order; scaled, rounded once. No atomics.
+// blocks' sums in order; scaled, rounded once. No atomics. In order: one chain a column.
 #include "kernels/gemm/column_sums.h"
 
 #include "kernels/gemm/arguments.h"
@@ -47,6 +47,30 @@ ROUNDOFF_DEVICE_NAMESPACE {
     write_element(out, 0, 0, static_cast<unsigned>(column), sum);
   }
 
+  // One column a thread.
+  template <class C>
+  __global__ void __launch_bounds__(kThreads) sum_rows_in_order(
+      const void* x, DType dtype, std::int64_t rows, std::int64_t columns, ProductOutput out) {
+    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (column >= columns) return;
+    C sum = begin_sum<C>(out, 0, 0, static_cast<unsigned>(column));
+    const C scale = static_cast<C>(out.alpha);
+    constexpr int kAhead = 8;  // loads that are on their way while additions wait for each other
+    std::int64_t i = 0;
+    ROUNDOFF_NO_UNROLL
+    for (; i + kAhead <= rows; i += kAhead) {
+      C terms[kAhead];
+      ROUNDOFF_UNROLL
+      for (int k = 0; k < kAhead; ++k)
+        terms[k] = load_one<C>(x, dtype, (i + k) * columns + column, false);
+      ROUNDOFF_UNROLL
+      for (int k = 0; k < kAhead; ++k) sum = multiply_add(scale, terms[k], sum);
+    }
+    for (; i < rows; ++i)
+      sum = multiply_add(scale, load_one<C>(x, dtype, i * columns + column, false), sum);
+    write_element(out, 0, 0, static_cast<unsigned>(column), sum);
+  }
+
   template <class C, class T>
   void sum_columns(T target, const ColumnSumsParams& p, const ConstView& x,
                    const ProductOutput& out, Scratch& scratch) {
@@ -54,6 +78,10 @@ ROUNDOFF_DEVICE_NAMESPACE {
       return device_extent("column_sums", "the number of blocks",
                            (threads + kThreads - 1) / kThreads);
     };
+    if (p.in_order)
+      return launch(target,
+                    {.name = "column_sums", .grid = {blocks_for(p.columns)}, .block = {kThreads}},
+                    sum_rows_in_order<C>, x.data, x.dtype, p.rows, p.columns, out);
     Scratch::Frame frame(scratch);
     const std::int64_t blocks = (p.rows + kBlockRows - 1) / kBlockRows;
     C* partial = scratch.get<C>(blocks * p.columns);
@@ -89,7 +117,7 @@ void column_sums(T target, const ColumnSumsParams& p, const ConstView& x, const 
   out.dtype = y.view.dtype;
   out.accumulate = y.write == Write::accumulate;
   out.alpha = p.scale;
-  out.late = true;
+  out.late = !p.in_order;
   if (problem.wide) return sum_columns<double>(target, p, x, out, scratch);
   if (!problem.arithmetic.modelled || p.rows == 0)
     return sum_columns<float>(target, p, x, out, scratch);

@@ -13,6 +13,9 @@ struct ColumnSumsParams {
   std::int64_t rows = 0, columns = 0;  // each may be 0
   double scale = 1;
   Accumulator accumulator = Accumulator::fp32;
+  // One chain over the rows, y[j] = fma(scale, x[i, j], y[j]), which begins with what y holds: the
+  // same bits however the rows are cut into calls, on every device. As in SumOrder (kernel.h).
+  bool in_order = false;
 };
 
 // y[j] = scale * (sum over i of x[i, j]); x holds [rows, columns], y holds [columns], any floating

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 #include "kernels/gemm/arguments.h"
@@ -66,6 +67,30 @@ void sum_columns_modelled(const ColumnSumsParams& p, const Arithmetic& arithmeti
 }
 
 template <class T>
+void sum_in_order(const ColumnSumsParams& p, const ConstView& x, const Out& y, Scratch& scratch) {
+  Scratch::Frame frame(scratch);
+  T* total = scratch.get<T>(p.columns);
+  if (y.write == Write::accumulate)
+    widen(y.view, 0, p.columns, total);
+  else
+    std::fill_n(total, p.columns, T{0});
+  const T scale = static_cast<T>(p.scale);
+  for (std::int64_t i = 0; i < p.rows; i += kBlock) {
+    Scratch::Frame rows_frame(scratch);
+    const std::int64_t n = std::min(kBlock, p.rows - i);
+    const T* row = operand<T>(x, i * p.columns, n * p.columns, false, scratch);
+    for (std::int64_t r = 0; r < n; ++r, row += p.columns) {
+      // A product with 1 is exact.
+      if (scale == T{1})
+        for (std::int64_t j = 0; j < p.columns; ++j) total[j] += row[j];
+      else
+        for (std::int64_t j = 0; j < p.columns; ++j) total[j] = std::fma(scale, row[j], total[j]);
+    }
+  }
+  narrow(total, p.columns, Out(y.view), 0);
+}
+
+template <class T>
 void sum_and_write(const ColumnSumsParams& p, const Arithmetic& arithmetic, const ConstView& x,
                    const Out& y, Scratch& scratch) {
   Scratch::Frame frame(scratch);
@@ -86,6 +111,11 @@ void column_sums(Ref, const ColumnSumsParams& p, const ConstView& x, const Out& 
                  Scratch& scratch) {
   if (!y.wanted) return;
   check_column_sums(p, x, y);
+  if (p.in_order) {
+    if (x.dtype == DType::fp64 || p.accumulator == Accumulator::fp64)
+      return sum_in_order<double>(p, x, y, scratch);
+    return sum_in_order<float>(p, x, y, scratch);
+  }
   if (x.dtype == DType::fp64 || p.accumulator == Accumulator::fp64) {
     sum_and_write<double>(p, {}, x, y, scratch);
   } else {

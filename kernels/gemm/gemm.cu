@@ -97,7 +97,9 @@ void gemm(T target, const GemmParams& params, const ConstView& a, const ConstVie
     problem.arithmetic = arithmetic("gemm", p.accumulator, a.dtype, b.dtype, p.tf32);
   if (!problem.wide && p.accumulator != Accumulator::fp16)
     problem.operand = mma_operand(problem.arithmetic, a.dtype, b.dtype, p.tf32);
-  problem.may_split = p.trans_a;
+  // Parts are chosen by m, too.
+  problem.may_split = p.trans_a && p.order == SumOrder::fastest;
+  problem.order = p.order;
   problem.split = device_extent("gemm", "split", p.split);
   problem.kernel = p.kernel;
   problem.tile = p.tile;

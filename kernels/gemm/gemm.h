@@ -35,6 +35,9 @@ struct GemmParams {
   ProductKernel kernel = ProductKernel::automatic;
   // Of the kernel sm80; no result depends on it.
   ProductTile tile = ProductTile::automatic;
+  // With in_order alpha is 1 (or 0), the accumulator fp32 or fp64, and y, where it is added to, of
+  // the type that is summed in.
+  SumOrder order = SumOrder::fastest;
   // Parts, of whole blocks of 64 products each, that every sum is cut into on a device; 0: as
   // gemm() says. The reference ignores it.
   std::int64_t split = 0;

@@ -62,7 +62,8 @@ void gemm_in(const GemmParams& p, const Arithmetic& arithmetic, const GemmAddend
   const T* right = multiplies ? operand<T>(b, 0, b.numel(), p.tf32, scratch) : nullptr;
   const T* bias = scaled_bias<T>(p, addend, c, scratch);
   // Whether alpha and the other addends wait until the products are summed.
-  const bool late = !arithmetic.chains() || (arithmetic.modelled && p.alpha != 1);
+  const bool late =
+      !arithmetic.chains() || ((arithmetic.modelled || arithmetic.in_order) && p.alpha != 1);
   const auto add_products = [&](std::int64_t index, std::int64_t first, std::int64_t rows, T* to,
                                 bool accumulate) {
     multiply(arithmetic,
@@ -134,11 +135,13 @@ void gemm(Ref, const GemmParams& params, const ConstView& a, const ConstView& b,
   const GemmParams p = merge_batch(params, addend);
   const bool wide = a.dtype == DType::fp64 || b.dtype == DType::fp64 ||
                     (addend.used && c.dtype == DType::fp64) || p.accumulator == Accumulator::fp64;
+  Arithmetic sums;
+  if (!wide) sums = arithmetic(kName, p.accumulator, a.dtype, b.dtype, p.tf32);
+  sums.in_order = p.order != SumOrder::fastest;
   if (wide) {
-    gemm_in<double>(p, {}, addend, a, b, c, y, scratch);
+    gemm_in<double>(p, sums, addend, a, b, c, y, scratch);
   } else {
-    gemm_in<float>(p, arithmetic(kName, p.accumulator, a.dtype, b.dtype, p.tf32), addend, a, b, c,
-                   y, scratch);
+    gemm_in<float>(p, sums, addend, a, b, c, y, scratch);
   }
 }
 

@@ -26,6 +26,17 @@ inline constexpr ProductKernel kProductKernels[] = {
 // take operands whose lines begin at multiples of 16 bytes.
 enum class ProductTile : unsigned char { automatic, m256n128, m128n128, m64n64, m32n32 };
 
+// The order in which the sums of a product are formed.
+enum class SumOrder : unsigned char {
+  fastest,
+  // No row of the result depends on how many others there are: for sums that belong to a sample.
+  by_row,
+  // Besides, every sum is one chain of fused multiply-adds over k in order, in fp32 or fp64, which
+  // begins with what the result holds (and beta C): for sums over samples. Cut anywhere along k and
+  // continued it has the same bits, and it has them on every device.
+  in_order,
+};
+
 std::string_view name(ProductKernel kernel);
 // Throws, listing the names, for any other text.
 ProductKernel parse_product_kernel(std::string_view operation, std::string_view text);

@@ -5,6 +5,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/scratch.h"
 #include "kernels/base/target.h"
+#include "kernels/gemm/in_order.h"
 #include "kernels/gemm/product.h"
 
 namespace roundoff {
@@ -14,6 +15,7 @@ struct Arithmetic {
   bool modelled = false;
   Accumulator accumulator = Accumulator::fp32;
   DType operand = DType::fp32;  // what the values were rounded to; fp32 stands for tf32
+  bool in_order = false;        // where not modelled: product_in_order() in place of product()
 
   // Whether a sum may begin with a value that another addend left in C. Tensor cores chain through
   // C; an fp16 sum begins at 0, and what is added to it (a bias, a held gradient) joins in fp32.
@@ -36,10 +38,14 @@ void modelled_product(const Arithmetic& arithmetic, const Product<float>& p, Scr
 inline void multiply(const Arithmetic& arithmetic, const Product<float>& p, Scratch& scratch) {
   if (arithmetic.modelled) {
     modelled_product(arithmetic, p, scratch);
+  } else if (arithmetic.in_order) {
+    product_in_order(p, scratch);
   } else {
     product(p);
   }
 }
-inline void multiply(const Arithmetic&, const Product<double>& p, Scratch&) { product(p); }
+inline void multiply(const Arithmetic& arithmetic, const Product<double>& p, Scratch& scratch) {
+  arithmetic.in_order ? product_in_order(p, scratch) : product(p);
+}
 
 }  // namespace roundoff

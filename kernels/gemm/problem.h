@@ -29,6 +29,7 @@ struct ProductProblem {
   // The sum may be cut into parts: for sums over samples. A sum that belongs to one sample must not
   // depend on how many others there are, nor on how they are cut.
   bool may_split = false;
+  SumOrder order = SumOrder::fastest;
   unsigned split = 0;  // parts that were asked for; 0: as may_split says
   ProductKernel kernel = ProductKernel::automatic;
   ProductTile tile = ProductTile::automatic;  // of sm80
@@ -63,7 +64,9 @@ inline ProductCut product_cut(const ProductProblem& p) {
       p.size.depth == 0 ? 0 : static_cast<std::uint64_t>(cut.blocks) * p.size.terms;
   cut.all_blocks = static_cast<unsigned>(all);
   std::uint64_t parts = 1;
-  if (p.split != 0) {
+  if (p.order == SumOrder::in_order) {
+    parts = 1;
+  } else if (p.split != 0) {
     parts = std::clamp<std::uint64_t>(p.split, 1, std::max<std::uint64_t>(all, 1));
   } else if (p.may_split && !p.arithmetic.modelled) {
     const std::uint64_t tiles =

@@ -16,6 +16,9 @@ std::string product_refusal(ProductKernel kernel, const ProductProblem& p, const
   if (kernel == ProductKernel::automatic) return {};
   if (modelled_half(p))
     return "accumulator fp16 rounds every multiply-add, and has a kernel of its own: automatic";
+  if (p.order == SumOrder::in_order && kernel != ProductKernel::naive &&
+      kernel != ProductKernel::tiles)
+    return "sums in order are for the kernels naive and tiles: tensor cores add in blocks";
   const bool plain = kernel == ProductKernel::naive || kernel == ProductKernel::tiles;
   if (plain) {
     if (p.arithmetic.modelled)
@@ -35,7 +38,10 @@ std::string product_refusal(ProductKernel kernel, const ProductProblem& p, const
 }
 
 ProductKernel select_kernel(const ProductProblem& p, const ProductTraits& t) {
-  if (p.wide || p.operand == MmaOperand::none) return ProductKernel::tiles;
+  if (p.wide || p.operand == MmaOperand::none || p.order == SumOrder::in_order)
+    return ProductKernel::tiles;
+  // The choice below looks at m.
+  if (p.order == SumOrder::by_row) return ProductKernel::sm80;
   // Blocks of small results would mostly be empty in tiles of 64 and more, and a sum that is not
   // one stage of 64 deep has nothing to overlap.
   const bool large = p.size.m > 64 && p.size.n > 64 && p.size.depth >= 64;

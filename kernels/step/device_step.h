@@ -154,6 +154,8 @@ struct WindowParams {
 
 struct TargetParams {
   std::int64_t ignore_index = -100;
+  // Class weights are added one after the other: the same bits however a window is cut.
+  bool in_order = false;
 };
 
 // What launch A makes of its sums; one thread calls it. True where the step is taken.
@@ -209,7 +211,8 @@ template <DeviceTarget T>
 void open_window(T target, const TargetParams& params, std::span<const ConstView> labels,
                  const ConstView& class_weights, StepState* state);
 
-// Adds a micro-batch's sum of losses (a scalar, fp32 or fp64), over the window's valid weight, and
+// Adds a micro-batch's sum of losses (a scalar, fp32 or fp64), over the window's valid weight, or
+// the losses of its samples one after the other, which is the same sum however a window is cut, and
 // its correct predictions: logits [N, classes] whose largest element, the first of equals, stands
 // at the label. A row that holds a NaN is not correct.
 template <DeviceTarget T>

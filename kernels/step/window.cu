@@ -34,20 +34,25 @@ ROUNDOFF_DEVICE_NAMESPACE {
   };
 
   __global__ void __launch_bounds__(kThreads)
-      open_window_kernel(Labels labels, Weights weights, std::int64_t ignore_index, bool first,
-                         bool last, StepState* state) {
+      open_window_kernel(Labels labels, Weights weights, std::int64_t ignore_index, bool in_order,
+                         bool first, bool last, StepState* state) {
     ROUNDOFF_SHARED(double, memory, [reduce::shared_size(kThreads)]);
     reduce::Shared<double> shared(memory);
-    double weight = 0.0;
-    for (std::int64_t i = threadIdx.x; i < labels.count; i += kThreads) {
+    const auto weight_at = [&](std::int64_t i) {
       const std::int64_t label = step::label_at(labels.dtype, labels.data, i);
-      if (label == ignore_index) continue;
+      if (label == ignore_index) return 0.0;
       const bool weighted = weights.data != nullptr && label >= 0 && label < weights.classes;
-      weight += weighted ? step::value_at(weights.dtype, weights.data, label) : 1.0;
+      return weighted ? step::value_at(weights.dtype, weights.data, label) : 1.0;
+    };
+    double weight = 0.0;
+    if (!in_order) {
+      for (std::int64_t i = threadIdx.x; i < labels.count; i += kThreads) weight += weight_at(i);
+      weight = reduce::row<kThreads>(weight, reduce::Sum{}, shared);
     }
-    weight = reduce::row<kThreads>(weight, reduce::Sum{}, shared);
     if (threadIdx.x != 0) return;
-    const double valid = first ? weight : state->valid + weight;
+    double valid = first ? weight : state->valid + weight;
+    if (in_order)
+      for (std::int64_t i = 0; i < labels.count; ++i) valid += weight_at(i);
     state->valid = valid;
     state->samples = first ? labels.count : state->samples + labels.count;
     if (first) {
@@ -62,7 +67,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
   template <class L>
   __global__ void __launch_bounds__(kThreads)
       score_kernel(const L* logits, std::int64_t rows, std::int64_t classes, Labels labels,
-                   const void* loss, DType loss_dtype, StepState* state) {
+                   const void* loss, DType loss_dtype, std::int64_t losses, StepState* state) {
     const unsigned lane = threadIdx.x % 32;
     const std::int64_t row = std::int64_t{blockIdx.x} * kRows + threadIdx.x / 32;
     // What no logit is: a NaN beats every number, so a lane without elements starts below them.
@@ -85,8 +90,11 @@ ROUNDOFF_DEVICE_NAMESPACE {
     const int count = __syncthreads_count(right ? 1 : 0);
     if (threadIdx.x != 0) return;
     if (count > 0) atomicAdd(&state->correct, static_cast<unsigned long long>(count));
-    if (blockIdx.x == 0 && state->valid != 0.0)
-      state->loss += step::value_at(loss_dtype, loss, 0) / state->valid;
+    if (blockIdx.x != 0 || state->valid == 0.0) return;
+    double sum = state->loss;
+    for (std::int64_t i = 0; i < losses; ++i)
+      sum += step::value_at(loss_dtype, loss, i) / state->valid;
+    state->loss = sum;
   }
 
   __global__ void update_scale_kernel(ScalerConfig config, StepStatus* status) {
@@ -116,7 +124,7 @@ void open_window(T target, const TargetParams& params, std::span<const ConstView
   for (std::size_t i = 0; i < labels.size(); ++i)
     launch(target, {.name = "open_window", .grid = {1}, .block = {kThreads}}, open_window_kernel,
            Labels{labels[i].data, labels[i].dtype, labels[i].numel()}, weights, params.ignore_index,
-           i == 0, i + 1 == labels.size(), state);
+           params.in_order && weights.data != nullptr, i == 0, i + 1 == labels.size(), state);
 }
 
 template <DeviceTarget T>
@@ -128,14 +136,15 @@ void score(T target, const ConstView& logits, const ConstView& labels, const Con
   const std::int64_t rows = labels.numel();
   ROUNDOFF_CHECK(rows * classes == logits.numel(), "score", "labels ", labels.shape, " for logits ",
                  logits.shape);
-  ROUNDOFF_CHECK(loss.numel() == 1 && (loss.dtype == DType::fp32 || loss.dtype == DType::fp64),
+  ROUNDOFF_CHECK((loss.numel() == 1 || loss.numel() == rows) &&
+                     (loss.dtype == DType::fp32 || loss.dtype == DType::fp64),
                  "score", "the loss is ", name(loss.dtype), ' ', loss.shape,
-                 "; a scalar in fp32 or fp64 expected");
+                 "; a scalar in fp32 or fp64 expected, or one for each row");
   const std::int64_t blocks = rows <= kRows ? 1 : (rows + kRows - 1) / kRows;
   visit_floating(logits.dtype, "score", [&]<class L>() {
     launch(target, {.name = "score", .grid = {static_cast<unsigned>(blocks)}, .block = {kThreads}},
            score_kernel<L>, logits.as<L>(), rows, classes, Labels{labels.data, labels.dtype, rows},
-           loss.data, loss.dtype, state);
+           loss.data, loss.dtype, loss.numel(), state);
   });
 }
 

@@ -1,11 +1,13 @@
 // roundoff train and demo from outside.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "cli/command.h"
+#include "engine/io/safetensors.h"
 #include "tests/cli/run_program.h"
 
 using namespace roundoff;
@@ -191,6 +193,54 @@ TEST_CASE("on a terminal of 80 columns the bar shows loss, accuracy, scale and s
   CHECK(r.status == 0);
   CHECK(contains(r.out, "acc "));
   CHECK(contains(r.out, "scale 65536 skip 0"));
+}
+
+TEST_CASE("train --reproducible: another cut of the windows gives the same metrics and weights") {
+  const test::TemporaryFolder folder;
+  const auto run = [&](const char* name, const char* micro_batch, const char* accumulate,
+                       const Strings& more) {
+    Strings all{"--micro-batch", micro_batch, "--accumulate", accumulate,        "--steps", "6",
+                "--clip",        "1",         "--out",        folder.path(name), "--quiet"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Result r = run_program(train(all));
+    CAPTURE(r.err);
+    REQUIRE(r.status == 0);
+  };
+  const auto weights = [&](const char* name) {
+    return read_safetensors(folder.path(name) + "/last.safetensors").tensors;
+  };
+  const auto same = [&](const char* a, const char* b) {
+    const auto left = weights(a), right = weights(b);
+    CHECK(left.size() == right.size());
+    return std::all_of(left.begin(), left.end(), [&](const auto& tensor) {
+      return right.at(tensor.first).bytes == tensor.second.bytes;
+    });
+  };
+  for (const char* precision : {"fp32", "fp16"}) {
+    CAPTURE(precision);
+    const Strings on{"--reproducible", "--precision", precision};
+    run("whole", "24", "1", on);
+    run("cut", "8", "3", on);
+    run("single", "1", "24", on);
+    CHECK(same("whole", "cut"));
+    CHECK(same("whole", "single"));
+    const std::string metrics = test::read_text(folder.path("whole") + "/metrics.jsonl");
+    CHECK(metrics == test::read_text(folder.path("cut") + "/metrics.jsonl"));
+    CHECK(metrics == test::read_text(folder.path("single") + "/metrics.jsonl"));
+    run("plain", "24", "1", {"--precision", precision});
+    run("plain-cut", "8", "3", {"--precision", precision});
+    CHECK_FALSE(same("plain", "plain-cut"));
+    for (const char* name : {"whole", "cut", "single", "plain", "plain-cut"})
+      fs::remove_all(folder.path(name));
+  }
+  const auto refuses = [](const Strings& more, const char* why) {
+    Strings all{"train", "--data", "glyphs", "--reproducible"};
+    all.insert(all.end(), more.begin(), more.end());
+    check_usage(all, why);
+  };
+  refuses({"--acc", "h100"}, "reproducible does not go with acc h100");
+  refuses({"--weight-grad", "16bit"}, "reproducible does not go with weight-grad 16bit");
+  refuses({"--model", "convnet", "--batch-norm"}, "reproducible does not go with BatchNorm");
 }
 
 TEST_CASE("demo compares three precisions in one table, with what it does not show") {

@@ -113,3 +113,25 @@ TEST_CASE("the parts of a product's sums depend on its sizes alone") {
   modelled.arithmetic = {true, Accumulator::h100, DType::fp16};
   CHECK(product_cut(modelled).parts == 1);
 }
+
+TEST_CASE("by rows and in order neither kernel nor cut looks at the number of rows") {
+  for (const unsigned m : {1U, 64U, 65U, 4096U}) {
+    for (const MmaOperand operand : {MmaOperand::fp16, MmaOperand::tf32, MmaOperand::none}) {
+      for (const Architecture architecture : {Architecture::any, Architecture::sm_90a}) {
+        CAPTURE(m);
+        ProductProblem p = problem(m, 4096, 8192, operand);
+        p.may_split = true;
+        p.order = SumOrder::by_row;
+        CHECK(select_kernel(p, traits(architecture)) ==
+              (operand == MmaOperand::none ? ProductKernel::tiles : ProductKernel::sm80));
+        p.order = SumOrder::in_order;
+        CHECK(select_kernel(p, traits(architecture)) == ProductKernel::tiles);
+        CHECK(product_cut(p).parts == 1);
+        CHECK(product_refusal(ProductKernel::naive, p, traits(architecture)).empty());
+        for (const ProductKernel kernel :
+             {ProductKernel::mma, ProductKernel::sm80, ProductKernel::wgmma, ProductKernel::sm90})
+          CHECK_FALSE(product_refusal(kernel, p, traits(architecture)).empty());
+      }
+    }
+  }
+}
