@@ -13,5 +13,7 @@ void accumulation_layers(const Options& options, const Dataset& data, Result& re
 void accumulation_loop(const Options& options, const Dataset& data, Result& result);
 // The variance of the gradient against the number of samples.
 void accumulation_variance(const Options& options, const Dataset& data, Result& result);
+// The mode in which windows are equal to the bit.
+void accumulation_bitwise(const Options& options, const Dataset& data, Result& result);
 
 }  // namespace roundoff::study

@@ -61,7 +61,7 @@ TEST_CASE("samples without a target do not count in the bounded gradient") {
 TEST_SUITE("full") {
   TEST_CASE("study accumulation: its claims hold") {
     const Result result = run_quick(run_accumulation);
-    REQUIRE(result.tables.size() == 6);
+    REQUIRE(result.tables.size() == 7);
     const Table& cuts = result.tables[0];
     REQUIRE(cuts.rows().size() == 10);
     // Three of four micro-batches, divided by four: a quarter is missing.
