@@ -190,9 +190,9 @@ Result run_amp(const Options& options) {
                                .validation_scenes = options.quick ? 16 : 40,
                                .test_scenes = 40,
                                .images_per_scene = 25};
-  const std::int64_t epochs = options.quick ? 4 : 12;
+  const std::int64_t epochs = options.quick ? 4 : 10;
   const Dataset data = study_data(options, settings);
-  result.seeds = study_seeds(options, options.quick ? 3 : 8);
+  result.seeds = study_seeds(options, options.quick ? 3 : 6);
   result.method = {
       "Precision is the only factor: for every seed, all precisions start at the same weights and "
       "see the same samples in the same order, with the same schedule, clipping and number of "
