@@ -179,6 +179,33 @@ TEST_CASE("train refuses settings in one line") {
   CHECK(data.status == cli::kAbsent);
 }
 
+TEST_CASE("probe and shadow write what they saw, and leave the run as it is") {
+  const test::TemporaryFolder folder;
+  const std::string plain = folder.path("plain");
+  const std::string probed = folder.path("probed");
+  const Strings settings{"--precision", "fp16", "--steps", "5", "--amp-check", "off", "--out"};
+  Strings arguments = settings;
+  arguments.push_back(plain);
+  REQUIRE(run_program(train(arguments)).status == 0);
+  arguments.back() = probed;
+  for (const char* more : {"--probe", "2", "--shadow"}) arguments.emplace_back(more);
+  const Result r = run_program(train(arguments));
+  REQUIRE(r.status == 0);
+  CHECK(contains(r.out, "bits_lost"));
+  CHECK(contains(r.out, "copy"));
+  CHECK(contains(r.err, "3 windows probed"));
+  CHECK(lines(probed + "/probe.jsonl") == 3);
+  CHECK(fs::exists(probed + "/shadow.json"));
+  CHECK(test::read_text(plain + "/metrics.jsonl") == test::read_text(probed + "/metrics.jsonl"));
+  // Where stdout is for scripts, the table goes to stderr.
+  arguments.insert(arguments.end(), {"--overwrite", "--json", "-"});
+  const Result json = run_program(train(arguments));
+  CHECK(nlohmann::json::parse(json.out, nullptr, false).is_object());
+  CHECK(contains(json.err, "bits_lost"));
+  check_usage(train({"--probe", "2"}), "--out");
+  check_usage(train({"--probe", "-1", "--out", folder.path("c")}), "every -1 windows");
+}
+
 TEST_CASE("verbose shows the dtype of every node, weight and gradient") {
   const Result r =
       run_program(train({"--precision", "bf16", "--steps", "1", "--verbose", "--quiet"}));

@@ -10,6 +10,10 @@
 #include <nlohmann/json.hpp>
 
 #include "models.h"
+#include "models/layers.h"
+#include "ops/activation.h"
+#include "ops/arithmetic.h"
+#include "ops/shape.h"
 
 using namespace roundoff;
 using namespace roundoff::test;
@@ -34,6 +38,20 @@ std::vector<nlohmann::json> lines(const std::filesystem::path& path) {
   for (std::string line; std::getline(in, line);) all.push_back(nlohmann::json::parse(line));
   return all;
 }
+
+// fc1 and a shortcut around relu: a value with two uses, whose gradient is a sum.
+class Shortcut : public Model {
+ public:
+  Shortcut() : fc1_(parameters_, "fc1", 64, 16), fc2_(parameters_, "fc2", 16, 3) {}
+  std::string_view name() const override { return "shortcut"; }
+  Tensor forward(Context& context, const Tensor& x) override {
+    const Tensor h = fc1_(context, flatten(context, x, 1));
+    return fc2_(context, add(context, h, relu(context, h)));
+  }
+
+ private:
+  LinearLayer fc1_, fc2_;
+};
 
 std::vector<std::byte> weights(Trainer& trainer) {
   const Tensor& w = trainer.model().parameters().flat_master();
@@ -125,6 +143,34 @@ TEST_CASE("16-bit outputs are one rounding off, and the fp64 run is far from the
     CHECK(row.bits_lost() == 0);
   }
   CHECK(copies);
+}
+
+TEST_CASE(
+    "a value with two uses: what another node added to its gradient is not this one's error") {
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    Context context;
+    apply_precision(context, precision);
+    Shortcut model, twin;
+    model.parameters().allocate(context.allocator, arena_settings(precision, 1));
+    const MicroBatch micro{
+        .x = Tensor::from(context.allocator, normal_values(4 * 64, 1), {4, 8, 8, 1}, DType::fp32),
+        .labels = Tensor::from(context.allocator, random_labels(4, 3, 2), {4}, DType::i64)};
+    const ShadowReport report = shadow_step(context, model, twin, micro, 1.0);
+    int sums = 0;
+    for (const ShadowRow& row : report.rows) {
+      CAPTURE(row.operation);
+      CAPTURE(row.tensor);
+      CHECK(row.local.bits() > (precision == Precision::bf16 ? 7.5 : 20));
+      CHECK(row.total.bits() > (precision == Precision::bf16 ? 4 : 18));
+      // The gradient of h is written by add and relu, and is kept in fp32 until it is complete.
+      if (row.pass != ShadowRow::Pass::backward || row.operation != "relu") continue;
+      ++sums;
+      CHECK(row.dtype == DType::fp32);
+    }
+    CHECK(sums == 1);
+    for (const ParameterEntry& e : model.parameters().entries())
+      CHECK_FALSE(e.tensor.leaf()->has_grad);
+  }
 }
 
 TEST_CASE("dropout and BatchNorm: the masks and the statistics are the same in fp64") {
@@ -230,4 +276,31 @@ TEST_CASE("probes of a resumed run follow those of its first part") {
   for (std::size_t i = 0; i < probe.size(); ++i) CHECK(probe[i]["step"] == i + 1);
   std::ifstream in(folder / "shadow.json");
   CHECK(nlohmann::json::parse(in)["windows"].size() == 4);
+}
+
+TEST_CASE("on sim a run with probes gives the bits of one without, as a graph too") {
+  const Dataset data = small_dataset();
+  for (const TrainConfig::Graph graph : {TrainConfig::Graph::off, TrainConfig::Graph::on}) {
+    TrainConfig c = config(Precision::fp16, "tiny-mlp");
+    c.device = Device::sim;
+    c.graph = graph;
+    c.scaler.init_scale = 0x1p30;  // skips
+    const TestFolder plain("plain-sim"), probed("probed-sim");
+    run_training(c, data, {.out = plain.path, .amp_check = AmpCheck::off});
+    Instruments instruments({.out = probed.path, .probe_every = 3, .shadow = true});
+    RunHooks hooks;
+    instruments.attach(hooks);
+    run_training(c, data, {.out = probed.path, .amp_check = AmpCheck::off}, hooks);
+    CHECK(lines(plain / "metrics.jsonl") == lines(probed / "metrics.jsonl"));
+    const std::vector<nlohmann::json> probe = lines(probed / "probe.jsonl");
+    // Windows 1 and 4 are probed, and 2 and 3 were skipped unseen.
+    REQUIRE(probe.size() == 4);
+    for (std::size_t i = 0; i < 4; ++i) {
+      CHECK(probe[i]["step"] == i + 1);
+      CHECK(probe[i]["probed"] == (i % 3 == 0));
+      CHECK(probe[i]["skip"].is_string());
+    }
+    CHECK(probe[0]["first_nonfinite"]["text"].get<std::string>().starts_with("backward: "));
+    CHECK(instruments.shadows().size() == 2);
+  }
 }
