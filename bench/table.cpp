@@ -17,20 +17,6 @@ std::string non_finite(double value) {
   return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
 }
 
-// `digits` as in Column.
-std::string text_of(const Cell& cell, int digits) {
-  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
-  if (const auto* number = std::get_if<double>(&cell)) {
-    if (digits == 0 || !std::isfinite(*number)) return shortest(*number);
-    char buffer[64];
-    std::snprintf(buffer, sizeof buffer, "%.*g", digits, *number);
-    return buffer;
-  }
-  if (const auto* number = std::get_if<std::int64_t>(&cell)) return std::to_string(*number);
-  if (const auto* truth = std::get_if<bool>(&cell)) return *truth ? "yes" : "no";
-  return "-";
-}
-
 // Columns that a terminal uses: continuation bytes of UTF-8 take none.
 std::size_t display_width(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
@@ -55,6 +41,19 @@ std::string shortest(double value) {
   char buffer[64];
   const auto result = std::to_chars(buffer, buffer + sizeof buffer, value);
   return {buffer, result.ptr};
+}
+
+std::string text_of(const Cell& cell, int digits) {
+  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* number = std::get_if<double>(&cell)) {
+    if (digits == 0 || !std::isfinite(*number)) return shortest(*number);
+    char buffer[64];
+    std::snprintf(buffer, sizeof buffer, "%.*g", digits, *number);
+    return buffer;
+  }
+  if (const auto* number = std::get_if<std::int64_t>(&cell)) return std::to_string(*number);
+  if (const auto* truth = std::get_if<bool>(&cell)) return *truth ? "yes" : "no";
+  return "-";
 }
 
 Table::Table(std::string title, std::vector<Column> columns)

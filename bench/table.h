@@ -24,6 +24,8 @@ using Cell = std::variant<std::monostate, std::string, double, std::int64_t, boo
 
 // The shortest decimal that reads back as `value`; "inf", "-inf" and "nan".
 std::string shortest(double value);
+// A cell as print() shows it; `digits` as in Column.
+std::string text_of(const Cell& cell, int digits);
 
 class Table {
  public:
@@ -34,6 +36,8 @@ class Table {
   // A line under the table: what it does not show.
   void add_note(std::string note) { notes_.push_back(std::move(note)); }
 
+  const std::string& title() const { return title_; }
+  const std::vector<std::string>& notes() const { return notes_; }
   const std::vector<Column>& columns() const { return columns_; }
   const std::vector<std::vector<Cell>>& rows() const { return rows_; }
 

@@ -62,6 +62,7 @@ Command add_info(CLI::App& app);
 Command add_op(CLI::App& app);
 Command add_round(CLI::App& app);
 Command add_scaler(CLI::App& app);
+Command add_study(CLI::App& app);
 Command add_train(CLI::App& app);
 
 }  // namespace roundoff::cli

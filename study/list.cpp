@@ -21,6 +21,8 @@ std::span<const Study> studies() {
             run_amp},
       Study{"accumulator", "How does the error of a sum grow with its length, by accumulator?",
             run_accumulator},
+      Study{"sanity", "Does training work at all, and which faults does learning by heart miss?",
+            run_sanity},
       Study{"memory", "Where does the memory of a step go, and what does a careless clock show?",
             run_memory},
   };

@@ -10,6 +10,7 @@ Result run_accumulator(const Options& options);
 Result run_amp(const Options& options);
 Result run_masters(const Options& options);
 Result run_memory(const Options& options);
+Result run_sanity(const Options& options);
 Result run_scaler(const Options& options);
 Result run_underflow(const Options& options);
 

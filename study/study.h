@@ -47,6 +47,10 @@ struct Series {
   std::vector<double> x = {};
   std::vector<double> y = {};
   Style style = Style::line;
+  // Ends of an interval around each y, drawn as an error bar; both empty, or of y's length. A NaN
+  // is a y without one.
+  std::vector<double> low = {};
+  std::vector<double> high = {};
 };
 
 struct Figure {

@@ -1,0 +1,365 @@
+// Study `sanity`: the first thing to run on a new setup. Does a tiny set get learnt by heart in
+// every precision, and which faults of an accumulation loop does that find?
+#include <algorithm>
+#include <cmath>
+
+#include "models/trainer.h"
+#include "study/faulty_loops.h"
+#include "study/list.h"
+#include "study/statistics.h"
+
+namespace roundoff::study {
+
+namespace {
+
+constexpr std::int64_t kSamples = 48;
+const std::vector<std::int64_t> kEqual{6, 6, 6, 6};
+const std::vector<std::int64_t> kUnequal{11, 8, 4, 1};
+constexpr Precision kPrecisions[] = {Precision::fp32, Precision::tf32,      Precision::bf16,
+                                     Precision::fp16, Precision::pure_bf16, Precision::pure_fp16};
+
+// The first samples of each class in turn, as training, validation and test set alike.
+Dataset tiny_set(const Dataset& from) {
+  std::vector<std::int64_t> chosen;
+  std::vector<std::int64_t> next(static_cast<std::size_t>(from.classes), 0);
+  const std::int64_t wanted = std::min(kSamples, from.train.size());
+  for (std::int64_t c = 0; static_cast<std::int64_t>(chosen.size()) < wanted;
+       c = (c + 1) % from.classes) {
+    std::int64_t& at = next[static_cast<std::size_t>(c)];
+    while (at < from.train.size() && from.train.labels[static_cast<std::size_t>(at)] != c) ++at;
+    if (at < from.train.size()) chosen.push_back(at++);
+    const bool exhausted = std::all_of(next.begin(), next.end(),
+                                       [&](std::int64_t n) { return n >= from.train.size(); });
+    if (exhausted) break;
+  }
+  Dataset tiny = from;
+  Shape shape = from.train.images.shape;
+  const std::size_t bytes = from.train.images.bytes.size() / from.train.labels.size();
+  shape.set(0, static_cast<std::int64_t>(chosen.size()));
+  Split split;
+  split.images = HostArray(from.train.images.type, shape);
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    const auto source = static_cast<std::size_t>(chosen[i]);
+    std::copy_n(from.train.images.bytes.begin() + static_cast<std::ptrdiff_t>(source * bytes),
+                bytes, split.images.bytes.begin() + static_cast<std::ptrdiff_t>(i * bytes));
+    split.labels.push_back(from.train.labels[source]);
+  }
+  tiny.train = tiny.validation = tiny.test = split;
+  tiny.corrupted.reset();
+  return tiny;
+}
+
+struct Fit {
+  std::vector<double> losses;  // a window each
+  std::int64_t learnt = -1;    // first window of an epoch in which every sample was right
+  double accuracy = 0;         // at the end
+  std::int64_t skipped = 0;
+};
+
+Fit fit(const Dataset& data, Precision precision, Device device, std::uint64_t seed,
+        std::int64_t steps) {
+  TrainConfig config;
+  config.model = {.model = "mlp", .hidden = {32}};
+  config.precision = precision;
+  config.device = device;
+  config.steps = steps;
+  config.micro_batch = 6;
+  config.accumulate = 4;
+  config.optimizer.kind = OptimizerSettings::Kind::adam;
+  config.schedule.lr = 5e-3;
+  config.seed = seed;
+  Trainer trainer(config, data);
+  Fit result;
+  std::int64_t right = 0;
+  const auto note = [&] {
+    for (const Trainer::Finished& f : trainer.finished()) {
+      result.losses.push_back(f.result.loss);
+      right = f.result.correct == f.result.samples ? right + f.result.samples : 0;
+      if (right >= data.train.size() && result.learnt < 0) result.learnt = f.step;
+    }
+  };
+  while (!trainer.done()) {
+    trainer.step();
+    note();
+  }
+  trainer.settle();
+  note();
+  result.accuracy = trainer.evaluate(data.train).accuracy();
+  result.skipped = trainer.skipped();
+  return result;
+}
+
+// Part 1: a row a precision, the curves of the first seed, and the claim on it.
+void add_fits(Result& result, const Dataset& data, const Options& options, std::int64_t steps) {
+  constexpr auto kMeasured = Provenance::measured;
+  constexpr auto kCounted = Provenance::counted;
+  Table table("A tiny set learnt by heart", {{"precision"},
+                                             {"seeds that learn all", kCounted},
+                                             {"seeds", kCounted},
+                                             {"windows until all are right, median", kCounted, 4},
+                                             {"last loss, median", kMeasured, 3},
+                                             {"accuracy, lowest", kMeasured, 4, "%"},
+                                             {"skipped windows, most", kCounted}});
+  Figure curves{"loss",
+                concat("Loss of each window of ", kSamples / 2, " samples, first seed (",
+                       result.seeds.front(), ")."),
+                "window", "cross-entropy, nats per sample"};
+  curves.log_y = true;
+  Figure dots{"windows-to-learn",
+              "Windows until every sample was right in a whole pass: a dot a seed.", "precision",
+              "windows"};
+  dots.provenance = kCounted;
+  bool mixed_learns = true;
+  std::string seen;
+  for (const Precision precision : kPrecisions) {
+    std::vector<double> learnt, losses;
+    double lowest = 1;
+    std::int64_t skipped = 0;
+    Series single{std::string(name(precision))};
+    single.style = Series::Style::dots;
+    for (const std::uint64_t seed : result.seeds) {
+      begin(options, concat("learning by heart in ", name(precision), ", seed ", seed));
+      const Fit f = fit(data, precision, options.device, seed, steps);
+      if (f.learnt >= 0) learnt.push_back(static_cast<double>(f.learnt));
+      losses.push_back(f.losses.back());
+      lowest = std::min(lowest, f.accuracy);
+      skipped = std::max(skipped, f.skipped);
+      single.x.push_back(static_cast<double>(dots.categories.size()));
+      single.y.push_back(f.learnt >= 0 ? static_cast<double>(f.learnt) : std::nan(""));
+      if (seed != result.seeds.front()) continue;
+      Series curve{std::string(name(precision)), {}, f.losses};
+      for (std::size_t i = 0; i < f.losses.size(); ++i)
+        curve.x.push_back(static_cast<double>(i + 1));
+      curves.series.push_back(std::move(curve));
+    }
+    dots.categories.emplace_back(name(precision));
+    dots.series.push_back(std::move(single));
+    table.add_row({std::string(name(precision)), static_cast<std::int64_t>(learnt.size()),
+                   static_cast<std::int64_t>(result.seeds.size()),
+                   learnt.empty() ? Cell() : Cell(median(learnt)), median(losses), 100 * lowest,
+                   skipped});
+    if (!is_pure(precision)) {
+      mixed_learns = mixed_learns && lowest == 1;
+      seen += concat(seen.empty() ? "" : "; ", name(precision), ": ", 100 * lowest, "%");
+    }
+  }
+  table.add_note(concat("windows of 4 micro-batches of 6, ", steps, " windows, Adam at 0.005"));
+  result.tables.push_back(std::move(table));
+  result.figures.push_back(std::move(curves));
+  result.figures.push_back(std::move(dots));
+  result.claims.push_back(
+      {"With fp32 masters every seed learns the tiny set by heart, in fp32, tf32, bf16 and fp16.",
+       "lowest accuracy over seeds: " + seen, mixed_learns});
+}
+
+// One way to look for a fault: what is compared with the large batch.
+struct Check {
+  const char* name;
+  std::vector<std::int64_t> sizes;
+  OptimizerSettings::Kind optimizer;
+  std::int64_t windows;
+};
+
+// Part 2: faults against ways to look for them.
+void add_faults(Result& result, const Dataset& data, const Options& options,
+                std::int64_t long_run) {
+  using Kind = OptimizerSettings::Kind;
+  const std::vector<Check> checks{{"SGD, equal, 1 window", kEqual, Kind::sgd, 1},
+                                  {"SGD, unequal, 1 window", kUnequal, Kind::sgd, 1},
+                                  {"Adam, unequal, 1 window", kUnequal, Kind::adam, 1},
+                                  {"SGD, unequal, 2 windows", kUnequal, Kind::sgd, 2}};
+  std::vector<Column> columns{{"fault"}};
+  for (const Check& check : checks) columns.push_back({check.name, Provenance::measured, 2});
+  columns.push_back({"accuracy after long run", Provenance::measured, 4, "%"});
+  Table table("Distance of the update from the large batch's, smallest over seeds", columns);
+  Table found("What finds which fault", [&] {
+    std::vector<Column> names{{"fault"}};
+    for (const Check& check : checks) names.push_back({check.name});
+    names.push_back({"learning by heart"});
+    return names;
+  }());
+  Figure figure{"distance",
+                "Distance of the update from the large batch's, smallest over seeds; a fault below "
+                "the tolerance is not found.",
+                "fault", "relative distance"};
+  figure.log_y = true;
+  std::vector<double> tolerance(checks.size(), 0);
+  std::vector<Series> series;
+  for (const Check& check : checks) {
+    series.emplace_back(Series{check.name});
+    series.back().style = Series::Style::dots;
+  }
+
+  int found_by_last = 0;
+  int missed_by_heart = 0;
+  double right_worst = 0;
+  bool equal_hides_average = true;
+  bool adam_hides_division = true;
+  std::string last_seen;
+  for (int index = 0; index < kFaults; ++index) {
+    const auto fault = static_cast<Fault>(index);
+    std::vector<Cell> row{std::string(name(fault))};
+    std::vector<Cell> verdicts{std::string(name(fault))};
+    for (std::size_t c = 0; c < checks.size(); ++c) {
+      const Check& check = checks[c];
+      double smallest = HUGE_VAL;
+      double largest = 0;
+      bool in_all = true;
+      for (const std::uint64_t seed : result.seeds) {
+        begin(options, concat("fault '", name(fault), "', ", check.name, ", seed ", seed));
+        LoopSettings settings;
+        settings.model = {.model = "mlp", .hidden = {32}};
+        settings.optimizer.kind = check.optimizer;
+        settings.lr = check.optimizer == Kind::sgd ? 0.1 : 1e-3;
+        settings.seed = seed;
+        settings.sizes = check.sizes;
+        LoopSettings whole = settings;
+        whole.sizes = {kSamples / 2};
+        const SampleGradients gradients = sample_gradients(whole, data);
+        double norm = 0;
+        for (const double g : gradients.mean) norm += g * g;
+        // Half the gradient's norm: the window is clipped.
+        if (fault == Fault::clips_every_micro_batch)
+          settings.max_norm = whole.max_norm = 0.5 * std::sqrt(norm);
+        const LoopOutcome reference = run_loop(Fault::none, whole, data, check.windows);
+        const LoopOutcome outcome = run_loop(fault, settings, data, check.windows);
+        const double distance = update_distance(outcome, reference);
+        // Of one window; a second one, at a rate at which training is stable, does not enlarge what
+        // the first left, and adds its own.
+        const double bound = first_update_tolerance(whole, gradients, reference) *
+                             static_cast<double>(check.windows * check.windows);
+        tolerance[c] = std::max(tolerance[c], bound);
+        smallest = std::min(smallest, distance);
+        largest = std::max(largest, distance);
+        in_all = in_all && distance > bound;
+        if (fault == Fault::none) right_worst = std::max(right_worst, distance / bound);
+      }
+      const double shown = fault == Fault::none ? largest : smallest;
+      row.emplace_back(shown);
+      verdicts.emplace_back(std::string(fault == Fault::none ? (in_all ? "FALSE ALARM" : "passes")
+                                        : in_all             ? "found"
+                                                             : "missed"));
+      series[c].x.push_back(index);
+      series[c].y.push_back(shown);
+      const bool last = c + 1 == checks.size();
+      if (last && fault != Fault::none) found_by_last += in_all;
+      if (last && fault != Fault::none && !in_all)
+        last_seen += concat(last_seen.empty() ? "; missed: " : ", ", name(fault));
+      if (fault == Fault::averages_means && c == 0) equal_hides_average = !in_all;
+      if (fault == Fault::does_not_divide && c == 2) adam_hides_division = !in_all;
+    }
+    LoopSettings settings;
+    settings.model = {.model = "mlp", .hidden = {32}};
+    settings.optimizer.kind = Kind::adam;
+    settings.lr = 5e-3;
+    settings.seed = result.seeds.front();
+    settings.sizes = kUnequal;
+    if (fault == Fault::clips_every_micro_batch) settings.max_norm = 0.5;
+    begin(options, concat("fault '", name(fault), "', long run"));
+    const LoopOutcome outcome = run_loop(fault, settings, data, long_run);
+    const bool learnt = outcome.accuracy == 1;
+    row.emplace_back(100 * outcome.accuracy);
+    verdicts.emplace_back(std::string(fault == Fault::none ? (learnt ? "passes" : "FALSE ALARM")
+                                      : learnt             ? "missed"
+                                                           : "found"));
+    if (fault != Fault::none) missed_by_heart += learnt;
+    figure.categories.emplace_back(name(fault));
+    table.add_row(std::move(row));
+    found.add_row(std::move(verdicts));
+  }
+  for (std::size_t c = 0; c < checks.size(); ++c) {
+    Series bound{concat("tolerance, ", checks[c].name)};
+    for (int i = 0; i < kFaults; ++i) {
+      bound.x.push_back(i);
+      bound.y.push_back(tolerance[c]);
+    }
+    if (c + 1 == checks.size()) series.push_back(std::move(bound));
+  }
+  figure.series = std::move(series);
+  std::vector<Cell> bounds{std::string("(tolerance, largest over seeds)")};
+  for (const double t : tolerance) bounds.emplace_back(t);
+  bounds.emplace_back();
+  table.add_row(std::move(bounds));
+  table.add_note(
+      "the row 'none' shows the largest over seeds; the tolerance is computed from the depth of "
+      "the "
+      "sums and the samples' gradients");
+  found.add_note("found: beyond the tolerance in every seed; learning by heart: the first seed");
+  result.tables.push_back(std::move(found));
+  result.tables.push_back(std::move(table));
+  result.figures.push_back(std::move(figure));
+
+  const auto count = [](int n) { return concat(n, " of ", kFaults - 1, " faults"); };
+  result.claims.push_back(
+      {"A right loop over micro-batches makes the large batch's update, within "
+       "the computed tolerance, in every comparison.",
+       concat("largest distance / tolerance: ", right_worst), right_worst <= 1});
+  result.claims.push_back(
+      {"Two windows of unequal micro-batches with SGD, compared with the large batch, find every "
+       "fault.",
+       "found " + count(found_by_last) + last_seen, found_by_last == kFaults - 1});
+  result.claims.push_back({"Learning a tiny set by heart misses most of these faults.",
+                           "missed " + count(missed_by_heart), 2 * missed_by_heart > kFaults - 1});
+  result.claims.push_back(
+      {"Equal micro-batches hide the naive mean of means, because there it is right.",
+       equal_hides_average ? "not found with equal micro-batches" : "found", equal_hides_average});
+  result.claims.push_back(
+      {"Adam's first update hides a gradient that is A times too large, because it has no scale.",
+       adam_hides_division ? "not found with Adam" : "found", adam_hides_division});
+}
+
+}  // namespace
+
+Result run_sanity(const Options& options) {
+  Result result;
+  result.title = "Sanity: a tiny set by heart, and the faults that this misses";
+  result.question =
+      "Does training work at all in each precision, and is learning a tiny set by heart a test of "
+      "an accumulation loop?";
+  result.seeds = options.seeds;
+  if (result.seeds.empty())
+    result.seeds = options.quick ? std::vector<std::uint64_t>{1, 2, 3}
+                                 : std::vector<std::uint64_t>{1, 2, 3, 4, 5};
+  const std::string source = options.data.empty() ? "glyphs" : options.data;
+  begin(options, concat("loading ", source));
+  const Dataset data = tiny_set(load_dataset(source));
+  const std::int64_t steps = options.quick ? 100 : 300;
+  result.method = {
+      concat("The first ", data.train.size(), " training samples of ", source,
+             ", each class in turn, are trained on by an mlp with 32 hidden units until it knows "
+             "them by heart, in every precision, over the same seeds."),
+      "Then loops with one deliberate fault each train in fp32. The same window is also one large "
+      "batch, at the same weights: the distance is |update - large batch's update| / |large "
+      "batch's update|. It is judged by a tolerance that follows from the format: each element of "
+      "a "
+      "gradient is within depth * u * mean|g| over the samples, u = 2^-24, carried through the "
+      "optimizer's formula; first order, derived here."};
+  add_fits(result, data, options, steps);
+  if (options.device != Device::cpu)
+    result.skipped.emplace_back("the faulty loops on a device: they run on the cpu");
+  add_faults(result, data, options, options.quick ? 60 : 200);
+  result.shows = {"Whether the setup trains in each precision, in seconds.",
+                  "Which comparison finds which fault: an equal window, an optimizer without "
+                  "scale, or a single "
+                  "window each hide one that the others find."};
+  result.does_not_show = {
+      "That a precision suffices for a real task: a set learnt by heart asks little of it.",
+      "Faults of other kinds; these are the ones that accumulation loops are known for."};
+  result.references = {
+      {"goodfellow2016deep",
+       "book",
+       {{"author", "Goodfellow, Ian and Bengio, Yoshua and Courville, Aaron"},
+        {"title", "Deep Learning"},
+        {"publisher", "MIT Press"},
+        {"year", "2016"},
+        {"note", "section 11.5: fit a tiny dataset"}}},
+      {"micikevicius2018mixed",
+       "inproceedings",
+       {{"author", "Micikevicius, Paulius and Narang, Sharan and Alben, Jonah and others"},
+        {"title", "Mixed Precision Training"},
+        {"booktitle", "International Conference on Learning Representations"},
+        {"year", "2018"}}}};
+  return result;
+}
+
+}  // namespace roundoff::study
