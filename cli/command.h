@@ -56,7 +56,9 @@ auto typed(F&& f) {
 
 Command add_bench(CLI::App& app);
 Command add_check(CLI::App& app);
+Command add_compare(CLI::App& app);
 Command add_demo(CLI::App& app);
+Command add_eval(CLI::App& app);
 Command add_formats(CLI::App& app);
 Command add_info(CLI::App& app);
 Command add_op(CLI::App& app);

@@ -170,17 +170,38 @@ std::string toml_scalar(const std::string& text, Kind kind) {
   return toml_quoted(text);
 }
 
+toml::table parse(std::string_view text, std::string_view origin) {
+  try {
+    return toml::parse(toml_for_parser(text, origin), origin);
+  } catch (const toml::parse_error& error) {
+    fail("config", origin, " line ", error.source().begin.line, ": ", error.description());
+  }
+}
+
+std::string plain_text(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* truth = node.as_boolean()) return truth->get() ? "true" : "false";
+  if (const auto* whole = node.as_integer()) return std::to_string(whole->get());
+  if (const auto* real = node.as_floating_point()) return shortest(real->get());
+  std::string out;
+  if (const auto* list = node.as_array())
+    for (const toml::node& item : *list) out += (out.empty() ? "" : ",") + plain_text(item);
+  return out;
+}
+
 }  // namespace
+
+std::map<std::string, std::string> read_settings(std::string_view text, std::string_view origin) {
+  std::map<std::string, std::string> settings;
+  for (const auto& [key, node] : parse(text, origin))
+    settings[std::string(key.str())] = plain_text(node);
+  return settings;
+}
 
 std::vector<std::string> config_arguments(const CLI::App& command, std::string_view text,
                                           std::string_view origin,
                                           const std::vector<std::string>& given) {
-  toml::table root;
-  try {
-    root = toml::parse(toml_for_parser(text, origin), origin);
-  } catch (const toml::parse_error& error) {
-    fail("config", origin, " line ", error.source().begin.line, ": ", error.description());
-  }
+  const toml::table root = parse(text, origin);
   // In the order of the file, so that the first wrong line is the one reported.
   std::vector<std::pair<std::string, const toml::node*>> entries;
   for (const auto& [key, node] : root) entries.emplace_back(std::string(key.str()), &node);

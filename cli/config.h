@@ -1,6 +1,7 @@
 // Settings in TOML: everything that a flag says, under the flag's long name.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,10 @@ namespace roundoff::cli {
 std::vector<std::string> config_arguments(const CLI::App& command, std::string_view toml,
                                           std::string_view origin,
                                           const std::vector<std::string>& given);
+
+// The settings of a run's config.toml as text, by key; a list's values are joined by commas. Throws
+// Error, naming `origin` and the line, for text that is not TOML.
+std::map<std::string, std::string> read_settings(std::string_view toml, std::string_view origin);
 
 // The arguments that `command` should parse in place of `arguments` (without the program's and the
 // subcommand's name): those of the file behind --config, or of a run that --resume continues,

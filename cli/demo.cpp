@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "cli/command.h"
+#include "cli/compare_runs.h"
 #include "cli/config.h"
 #include "cli/console.h"
 #include "cli/environment.h"
@@ -12,6 +13,8 @@
 #include "cli/run_folder.h"
 #include "cli/train_options.h"
 #include "engine/io/file.h"
+#include "study/report.h"
+#include "study/text.h"
 
 namespace roundoff::cli {
 
@@ -22,6 +25,7 @@ namespace {
 constexpr Precision kPrecisions[] = {Precision::fp32, Precision::bf16, Precision::fp16};
 // Marks a folder as this command's own, which it may write again.
 constexpr const char* kMark = "demo.json";
+constexpr const char* kReport = "report";
 
 struct Options {
   CommonOptions common;
@@ -134,6 +138,7 @@ void add_notes(Table& table, const std::vector<RunSummary>& runs, const TrainCon
       "activations: the largest sum of bytes that was held for the backward pass at once");
   table.add_note(concat("the runs lie in ", out.string(),
                         "/{fp32,bf16,fp16}: metrics.jsonl, summary.json, checkpoints"));
+  table.add_note(concat("the report: ", (out / kReport / "index.html").string()));
 }
 
 void check_folder(const fs::path& out) {
@@ -142,6 +147,31 @@ void check_folder(const fs::path& out) {
   if (!fs::is_directory(out) || !fs::is_empty(out, error))
     throw UsageError(concat("[demo] --out ", out.string(),
                             " exists and is not an earlier demonstration; name another folder"));
+}
+
+// The table, the three curves and what they were made with, as one page.
+void write_page(const fs::path& out, const Table& table, const std::vector<RunSummary>& runs,
+                const std::string& environment, const std::string& settings, Console& console) {
+  std::vector<RunFiles> files;
+  double seconds = 0;
+  for (const RunSummary& s : runs) {
+    files.push_back(read_run(out / name(s.precision), "demo"));
+    seconds += s.seconds;
+  }
+  study::Result result = compare_runs(files).result;
+  result.title = "Demonstration: one network in fp32, bf16 and fp16";
+  result.question = "What does the precision change, if nothing else changes?";
+  result.tables.insert(result.tables.begin(), table);
+  study::ReportContext context;
+  context.program = version_line();
+  context.command = "roundoff";
+  for (std::size_t i = 1; i < console.command_line().size(); ++i)
+    context.command += " " + study::shell_word(console.command_line()[i]);
+  context.environment = environment;
+  context.config = settings;
+  context.seconds = seconds;
+  context.device = files.front().device;
+  study::write_report(out / kReport, "demo", result, context);
 }
 
 int run(const Options& o, const CLI::App& command, Console& console) {
@@ -170,6 +200,8 @@ int run(const Options& o, const CLI::App& command, Console& console) {
   }
   Table table = demo_table(runs);
   add_notes(table, runs, config, out);
+  write_page(out, table, runs, environment,
+             resolved_config(command, {"out", "precision", "json", "csv", "quiet"}), console);
   console.emit(table, o.common);
   return kDone;
 }

@@ -19,7 +19,7 @@ namespace {
 using AddCommand = Command (*)(CLI::App&);
 // In the order of --help.
 constexpr AddCommand kCommands[] = {
-    add_demo, add_train, add_study,  add_check,   add_bench,
+    add_demo, add_train, add_eval,   add_study,   add_check, add_bench,
     add_op,   add_round, add_scaler, add_formats, add_info,
 };
 

@@ -27,9 +27,10 @@ const std::string* find(const Reference& reference, const char* field) {
 }  // namespace
 
 std::string bibtex(const Reference& reference) {
-  std::string out = "@" + word(reference.kind, "misc") + "{" + word(reference.key, "reference");
+  std::string out =
+      concat("@", word(reference.kind, "misc"), "{", word(reference.key, "reference"));
   for (const auto& [name, value] : reference.fields)
-    out += ",\n  " + word(name, "note") + " = {" + bib(value) + "}";
+    out += concat(",\n  ", word(name, "note"), " = {", bib(value), "}");
   return out + "\n}\n";
 }
 

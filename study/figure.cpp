@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <set>
 
 #include "study/text.h"
 
@@ -35,6 +37,44 @@ bool draws(const Figure& f, const Series& s) {
 
 bool is_bars(const Series& s) { return s.style == Series::Style::bars; }
 
+bool is_dots(const Series& s) { return s.style == Series::Style::dots; }
+
+// Horizontal shifts of a series' points over categories, so that equal values of several seeds, and
+// of several series, stay apart. Zero for everything else.
+std::vector<double> spread(const Figure& f, const Series& s) {
+  std::vector<double> shift(s.x.size(), 0.0);
+  if (f.categories.empty() || !is_dots(s)) return shift;
+  std::map<double, int> shared;  // series of dots by place
+  for (const Series& other : f.series) {
+    if (!is_dots(other)) continue;
+    const std::set<double> places(other.x.begin(), other.x.end());
+    for (const double place : places) ++shared[place];
+  }
+  const bool dodge =
+      std::any_of(shared.begin(), shared.end(), [](const auto& entry) { return entry.second > 1; });
+  double slots = 0;
+  double own = 0;
+  for (const Series& other : f.series) {
+    if (!is_dots(other)) continue;
+    if (&other == &s) own = slots;
+    ++slots;
+  }
+  if (!dodge) slots = 1;
+  const double width = 0.7 / slots;
+  const double centre = dodge ? (own - (slots - 1) / 2) * width : 0;
+  std::map<double, int> total;
+  for (const double x : s.x) ++total[x];
+  std::map<double, int> seen;
+  for (std::size_t i = 0; i < s.x.size(); ++i) {
+    const int n = total[s.x[i]];
+    const int k = seen[s.x[i]]++;
+    // A single series' points stay near their category.
+    const double step = std::min(0.06, 0.6 * width / n);
+    shift[i] = centre + (k - (n - 1) / 2.0) * step;
+  }
+  return shift;
+}
+
 std::size_t display_length(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
@@ -58,11 +98,11 @@ std::string log_axis(const char* axis, const Axis& range) {
   const std::string a = axis;
   if (range.powers_of_two && range.high > range.low) {
     std::string out = "set logscale " + a + " 2\n";
-    if (range.high >= 4096 || range.low < 1.0 / 64) out += "set format " + a + " '2^%L'\n";
+    if (range.high >= 4096 || range.low < 1.0 / 64) out += "set format " + a + " '2^{%L}'\n";
     return out;
   }
   std::string out = "set logscale " + a + "\n";
-  if (range.high >= 1e5 || range.low < 1e-3) out += "set format " + a + " '10^%L'\n";
+  if (range.high >= 1e5 || range.low < 1e-3) out += "set format " + a + " '10^{%T}'\n";
   return out;
 }
 
@@ -115,8 +155,13 @@ Table data_table(const Figure& figure) {
       }
       row.emplace_back(s.y[i]);
       if (intervals) {
-        row.push_back(s.low.empty() ? Cell() : Cell(s.low[i]));
-        row.push_back(s.high.empty() ? Cell() : Cell(s.high[i]));
+        for (const std::vector<double>* ends : {&s.low, &s.high}) {
+          if (ends->empty()) {
+            row.emplace_back();
+          } else {
+            row.emplace_back((*ends)[i]);
+          }
+        }
       }
       table.add_row(std::move(row));
     }
@@ -163,12 +208,14 @@ std::string gnuplot_script(const Figure& f) {
       400 + 22 * rows + (rotate ? 6 * std::min<std::size_t>(widest_category, 30) : 0);
 
   const std::string file = file_name(f.name, "figure");
+  std::string id = file;  // gnuplot takes letters, digits and _
+  std::replace(id.begin(), id.end(), '-', '_');
   std::string out = "# " + clean(f.caption) + "\n# Draw it again: gnuplot -d " + file + ".gp\n";
-  out += concat("set terminal svg size ", kWidth, ",", height, " dynamic rounded noenhanced font ",
-                "'sans-serif,", kFont, "' name '", file, "' background rgb 'white'\n");
+  out += concat("set terminal svg size ", kWidth, ",", height, " dynamic rounded enhanced font ",
+                "'sans-serif,", kFont, "' name '", id, "' background rgb 'white'\n");
   out += "set output '" + file + ".svg'\n";
   out += "set encoding utf8\nset border 3\nset tics nomirror out\nset grid lc rgb '#d9d9d9' lw 1\n";
-  out += "set xlabel " + gnuplot_string(f.x_label) + " noenhanced\n";
+  out += "set xlabel " + gnuplot_string(f.x_label) + " noenhanced offset 0,0.3\n";
   out += "set ylabel " + gnuplot_string(f.y_label) + " noenhanced\n";
   // Axes' numbers: as many digits as they need.
   out += "set format '%.6g'\n";
@@ -201,6 +248,8 @@ std::string gnuplot_script(const Figure& f) {
   }
   if (!std::isfinite(step)) step = 1;
   const double bar = bars > 0 ? 0.8 * step / bars : 0;
+  // Points at the frame would be cut.
+  if (bars == 0 && !f.log_y) out += "set offsets 0, 0, graph 0.05, graph 0.05\n";
   if (bars > 0) {
     out += "set style fill solid 0.75 border -1\nset boxwidth " + shortest(bar) + "\n";
     // A bar's length is its value, so its axis starts at zero.
@@ -217,15 +266,17 @@ std::string gnuplot_script(const Figure& f) {
     const std::string block = "$series" + std::to_string(n);
     // On a logarithmic x axis a shift would be a factor: bars are drawn as lines from the axis.
     const double shift = is_bars(s) && !f.log_x ? (bar_index++ - (bars - 1) / 2) * bar : 0;
+    const std::vector<double> apart = spread(f, s);
     std::string data = "# " + clean(s.name) + "\n";
     for (std::size_t i = 0; i < s.y.size(); ++i) {
       if (!has_place(f, s, i)) {
         data += "\n";
         continue;
       }
-      data += shortest(s.x[i] + shift) + " " + shortest(s.y[i]);
+      data += concat(shortest(s.x[i] + shift + apart[i]), " ", shortest(s.y[i]));
       if (!s.low.empty())
-        data += " " + shortest(bar_end(f, s.low, s, i)) + " " + shortest(bar_end(f, s.high, s, i));
+        data +=
+            concat(" ", shortest(bar_end(f, s.low, s, i)), " ", shortest(bar_end(f, s.high, s, i)));
       data += "\n";
     }
     out += block + " << EOD\n" + data + "EOD\n";

@@ -44,8 +44,11 @@ caption { text-align: left; font-weight: 600; padding: 0.3rem 0; font-size: 1rem
 th, td { padding: 0.25rem 0.9rem 0.25rem 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--line); overflow-wrap: normal; }
 thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
-th.n, td.n { text-align: right; white-space: nowrap; }
-td { min-width: 3rem; max-width: 28rem; }
+th.n, td.n { text-align: right; }
+td.n { white-space: nowrap; }
+th { max-width: 11rem; }
+th:not(.n), td:not(.n) { min-width: 5.5rem; max-width: 28rem; }
+th.n { min-width: 4.5rem; }
 table.facts td { overflow-wrap: anywhere; }
 .tag { display: inline-block; padding: 0 0.35rem; border: 1px solid var(--line);
   border-radius: 0.7rem; font-size: 0.72rem; font-weight: 400; color: var(--quiet);
@@ -63,7 +66,8 @@ summary { cursor: pointer; margin: 0.5rem 0; }
   h2 { break-after: avoid; }
   .scroll, pre { overflow: visible; white-space: pre-wrap; }
   table { font-size: 8pt; white-space: normal; }
-  th.n, td.n { white-space: normal; }
+  td.n { white-space: normal; }
+  th:not(.n), td:not(.n), th.n { min-width: 0; }
 }
 )css";
 

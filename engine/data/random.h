@@ -14,7 +14,8 @@ enum class RandomUse : std::uint32_t {
   glyphs = 0xDA7A0002,
   initial_weights = 0xDA7A0003,
   checks = 0xDA7A0004,
-  rounding = 0xDA7A0005  // kRoundingTensor of kernels/base/stochastic.h
+  rounding = 0xDA7A0005,  // kRoundingTensor of kernels/base/stochastic.h
+  corruption = 0xDA7A0006
 };
 static_assert(static_cast<std::uint32_t>(RandomUse::shuffle) >= kReservedTensors);
 
