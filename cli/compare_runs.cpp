@@ -210,7 +210,8 @@ Table groups_table(const std::vector<Group>& groups) {
       std::vector<double> values;
       for (const RunFiles* run : group.runs) values.push_back(run->*measure.value);
       const MeanInterval m = study::mean_interval(values);
-      const Cell deviation = m.n < 2 ? Cell() : Cell(measure.factor * m.deviation);
+      Cell deviation;
+      if (m.n > 1) deviation = measure.factor * m.deviation;
       table.add_row({group.label, std::string(measure.name), std::string(measure.unit), m.n,
                      measure.factor * m.mean, end_of(m, measure.factor, true),
                      end_of(m, measure.factor, false), deviation, interval_note(m.n)});

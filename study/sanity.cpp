@@ -299,8 +299,8 @@ void add_faults(Result& result, const Dataset& data, const Options& options,
       {"Two windows of unequal micro-batches with SGD, compared with the large batch, find every "
        "fault.",
        "found " + count(found_by_last) + last_seen, found_by_last == kFaults - 1});
-  result.claims.push_back({"Learning a tiny set by heart misses most of these faults.",
-                           "missed " + count(missed_by_heart), 2 * missed_by_heart > kFaults - 1});
+  result.claims.push_back({"Learning a tiny set by heart misses faults that the comparison finds.",
+                           "missed " + count(missed_by_heart), missed_by_heart > 0});
   result.claims.push_back(
       {"Equal micro-batches hide the naive mean of means, because there it is right.",
        equal_hides_average ? "not found with equal micro-batches" : "found", equal_hides_average});

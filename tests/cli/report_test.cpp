@@ -1,0 +1,269 @@
+// roundoff study, eval and compare from outside.
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/compare_runs.h"
+#include "tests/cli/run_program.h"
+
+using namespace roundoff;
+using test::contains;
+using test::is_one_line_error;
+using test::read_text;
+using test::Result;
+using test::run_program;
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Strings = std::vector<std::string>;
+
+Json read_json(const std::string& path) { return Json::parse(read_text(path)); }
+
+// A run of a few windows on generated data.
+void train(const std::string& out, const Strings& more) {
+  Strings all{"train",  "--model", "mlp", "--hidden", "8",     "--data",
+              "glyphs", "--steps", "6",   "--quiet",  "--out", out};
+  all.insert(all.end(), more.begin(), more.end());
+  const Result r = run_program(all);
+  CAPTURE(r.err);
+  REQUIRE(r.status == cli::kDone);
+}
+
+const Json& row_of(const Json& table, const char* key, const std::string& value) {
+  for (const Json& row : table["rows"])
+    if (row[key] == value) return row;
+  FAIL("no row with " << key << " = " << value);
+  return table;
+}
+
+}  // namespace
+
+TEST_CASE("study writes a report, refuses to lose it, and lists what lies there") {
+  const test::TemporaryFolder folder;
+  const std::string out = folder.path("r");
+  const Strings call{"study", "sanity", "--quick", "--seeds", "2", "--out", out, "--json", "-"};
+  const Result r = run_program(call);
+  CAPTURE(r.err);
+  REQUIRE(r.status == cli::kDone);
+  const auto table = Json::parse(r.out);
+  CHECK(table["rows"][0]["study"] == "sanity");
+  CHECK(table["rows"][0]["held"] == table["rows"][0]["claims"]);
+  const auto result = read_json(out + "/sanity/result.json");
+  CHECK(result["seeds"] == Json::array({2}));
+  CHECK(contains(result["command"].get<std::string>(), "roundoff study sanity --quick --seeds 2"));
+  CHECK(result["environment"].contains("cpu"));
+  const std::string index = read_text(out + "/index.html");
+  CHECK(contains(index, "sanity/index.html"));
+  CHECK(contains(index, "all hold"));
+  CHECK(read_json(out + "/studies.json")["studies"].size() == 1);
+  for (const char* file : {"/config.toml", "/environment.json", "/sanity/config.toml"})
+    CHECK(fs::exists(out + file));
+
+  const Result again = run_program(call);
+  CHECK(again.status == cli::kUsage);
+  CHECK(contains(again.err, "--overwrite"));
+  const std::string before = read_text(out + "/sanity/result.json");
+  Strings overwriting = call;
+  overwriting.emplace_back("--overwrite");
+  CHECK(run_program(overwriting).status == cli::kDone);
+  // But for the time that it took and what it was called with, the same.
+  auto second = read_json(out + "/sanity/result.json");
+  auto first = Json::parse(before);
+  for (auto* json : {&first, &second}) {
+    json->erase("seconds");
+    json->erase("environment");
+  }
+  CHECK(first == second);
+}
+
+TEST_CASE("study says what is wrong with what was asked") {
+  const test::TemporaryFolder folder;
+  const Result unknown = run_program({"study", "nonsense", "--out", folder.path("r")});
+  CHECK(unknown.status == cli::kUsage);
+  CHECK(is_one_line_error(unknown.err, "study"));
+  CHECK(contains(unknown.err, "unknown study 'nonsense'; "));
+  CHECK(contains(unknown.err, "sanity"));
+  CHECK_FALSE(fs::exists(folder.path("r")));
+  CHECK(run_program({"study", "--out", folder.path("r")}).status == cli::kUsage);
+
+  const Result list = run_program({"study", "--list", "--json", "-"});
+  CHECK(list.status == cli::kDone);
+  row_of(Json::parse(list.out), "study", "sanity");
+
+  // A folder of something else is left alone, --overwrite or not.
+  fs::create_directories(folder.path("mine"));
+  std::ofstream(folder.path("mine") + "/index.html") << "mine";
+  const Result refused =
+      run_program({"study", "sanity", "--quick", "--overwrite", "--out", folder.path("mine")});
+  CHECK(refused.status == cli::kUsage);
+  CHECK(read_text(folder.path("mine") + "/index.html") == "mine");
+
+  const Result absent = run_program({"study", "sanity", "--quick", "--data",
+                                     "npy:" + folder.path("none"), "--out", folder.path("r")});
+  CHECK(absent.status == cli::kAbsent);
+}
+
+TEST_CASE("eval finds what the run's summary says, and takes a folder or a file") {
+  const test::TemporaryFolder folder;
+  const std::string a = folder.path("a");
+  train(a, {"--precision", "bf16", "--seed", "3"});
+  const auto summary = read_json(a + "/summary.json");
+  for (const std::string& checkpoint : {a, a + "/best.safetensors"}) {
+    const Result r = run_program({"eval", "--checkpoint", checkpoint, "--json", "-"});
+    CAPTURE(r.err);
+    REQUIRE(r.status == cli::kDone);
+    const auto row = Json::parse(r.out)["rows"][0];
+    CHECK(row["accuracy"] == summary["test_accuracy"]);
+    CHECK(row["loss"] == summary["test_loss"]);
+    CHECK(row["low"] == summary["test_interval"][0]);
+    CHECK(row["n"] == summary["test_samples"]);
+    CHECK(row["precision"] == "bf16");
+  }
+  const Result val = run_program({"eval", "--checkpoint", a, "--split", "val", "--json", "-"});
+  CHECK(Json::parse(val.out)["rows"][0]["accuracy"] == summary["val_accuracy"]);
+  // glyphs have a corrupted set of their own.
+  const Result own = run_program({"eval", "--checkpoint", a, "--split", "corrupt", "--json", "-"});
+  CHECK(Json::parse(own.out)["rows"][0]["corruption"] == "the data's own");
+}
+
+TEST_CASE("eval refuses what is damaged, absent or prepared otherwise, in one line") {
+  const test::TemporaryFolder folder;
+  const std::string a = folder.path("a");
+  train(a, {});
+  const auto fails = [&](const Strings& more, int status, const std::string& part) {
+    Strings all{"eval"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Result r = run_program(all);
+    CAPTURE(r.err);
+    CHECK(r.status == status);
+    CHECK(r.out.empty());
+    CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
+    CHECK(contains(r.err, part));
+  };
+  fails({"--checkpoint", folder.path("none")}, cli::kFailed, "none");
+  std::string bytes = read_text(a + "/best.safetensors");
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  folder.file("damaged.safetensors", bytes);
+  fails({"--checkpoint", folder.path("damaged.safetensors")}, cli::kFailed, "damaged.safetensors");
+  folder.file("short.safetensors", bytes.substr(0, 100));
+  fails({"--checkpoint", folder.path("short.safetensors")}, cli::kFailed, "short.safetensors");
+  fails({"--checkpoint", a, "--split", "train"}, cli::kUsage, "val, test or corrupt");
+  fails({"--checkpoint", a, "--severity", "6", "--split", "corrupt"}, cli::kUsage, "1 to 5");
+}
+
+TEST_CASE("compare pairs runs by seed, gives intervals, and says what differs") {
+  const test::TemporaryFolder folder;
+  Strings runs;
+  for (const char* precision : {"fp32", "fp16"})
+    for (const char* seed : {"1", "2", "3"}) {
+      runs.push_back(folder.path(std::string(precision) + seed));
+      train(runs.back(), {"--precision", precision, "--seed", seed, "--amp-check", "off"});
+    }
+  Strings call{"compare"};
+  call.insert(call.end(), runs.begin(), runs.end());
+  const std::string out = folder.path("c");
+  call.insert(call.end(), {"--out", out, "--json", "-"});
+  const Result r = run_program(call);
+  CAPTURE(r.err);
+  REQUIRE(r.status == cli::kDone);
+  CHECK(Json::parse(r.out)["rows"].size() == 6);
+  const auto result = read_json(out + "/result.json");
+  const Json* differences = nullptr;
+  for (const Json& table : result["tables"])
+    if (table["table"] == "Paired differences from fp32") differences = &table;
+  REQUIRE(differences != nullptr);
+  const Json& row = row_of(*differences, "measure", "test loss");
+  CHECK(row["group"] == "fp16");
+  CHECK(row["n"] == 3);
+  // The mean of the pairs' differences.
+  double sum = 0;
+  for (int i = 0; i < 3; ++i) {
+    const auto loss = [&](int at) {
+      return read_json(runs[static_cast<std::size_t>(at)] + "/summary.json")["test_loss"]
+          .get<double>();
+    };
+    sum += loss(3 + i) - loss(i);
+  }
+  CHECK(std::abs(row["difference"].get<double>() - sum / 3) <= 8 * 0x1p-53);
+  CHECK(row["low"].get<double>() <= row["difference"].get<double>());
+  CHECK(row["high"].get<double>() >= row["difference"].get<double>());
+  const std::string page = read_text(out + "/index.html");
+  CHECK(contains(page, "n = 3 seeds (1, 2, 3)"));
+  CHECK(contains(page, "loss scale"));
+  CHECK_FALSE(contains(page, "WARNING"));
+
+  CHECK(run_program(call).status == cli::kUsage);  // the report exists
+
+  // One seed, and another model: said, not hidden.
+  const std::string other = folder.path("other");
+  train(other, {"--hidden", "4"});
+  const Result loud = run_program({"compare", runs[0], other, "--out", folder.path("d"), "--tex"});
+  CHECK(loud.status == cli::kDone);
+  CHECK(contains(loud.err, "warning: [compare] the runs differ in their data or model (hidden)"));
+  CHECK(contains(loud.out, "\\begin{tabular}"));
+  CHECK(contains(loud.out, "one seed: no interval"));
+  CHECK(contains(read_text(folder.path("d") + "/index.html"), "WARNING"));
+}
+
+TEST_CASE("compare names the folder and the file that are wrong") {
+  const test::TemporaryFolder folder;
+  const std::string a = folder.path("a");
+  train(a, {});
+  const auto fails = [&](const std::string& run, const std::string& part) {
+    const Result r = run_program({"compare", a, run, "--out", folder.path("c")});
+    CAPTURE(r.err);
+    CHECK(r.status == cli::kFailed);
+    CHECK(is_one_line_error(r.err, "compare"));
+    CHECK(contains(r.err, part));
+    CHECK_FALSE(fs::exists(folder.path("c")));
+  };
+  fails(folder.path("none"), "none: is not a folder of a run");
+  const std::string b = folder.path("b");
+  fs::copy(a, b);
+  std::ofstream(b + "/metrics.jsonl", std::ios::app) << "{\"step\": 7, \"loss\"\n";
+  fails(b, "b/metrics.jsonl line 7");
+  fs::copy(a + "/metrics.jsonl", b + "/metrics.jsonl", fs::copy_options::overwrite_existing);
+  std::ofstream(b + "/summary.json") << "{}";
+  fails(b, "b/summary.json");
+  fs::remove(b + "/summary.json");
+  fails(b, "has no summary.json");
+}
+
+TEST_CASE("runs are grouped by everything but the seed") {
+  std::vector<cli::RunFiles> runs(4);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    runs[i].folder = "r" + std::to_string(i);
+    runs[i].precision = i < 2 ? "fp32" : "bf16";
+    runs[i].seed = i % 2;
+    runs[i].settings = {{"precision", runs[i].precision}, {"seed", std::to_string(i % 2)}};
+    runs[i].test_samples = 100;
+    runs[i].test_accuracy = 0.5 + 0.1 * static_cast<double>(i);
+    runs[i].windows = {{1, 0, 2.0, 0.1, 1, 1, false, true},
+                       {2, 0, std::nan(""), 0.1, HUGE_VAL, 1, true, false}};
+  }
+  const cli::Comparison c = cli::compare_runs(runs);
+  CHECK(c.warnings.empty());
+  REQUIRE(c.result.tables.size() == 4);
+  const Table& differences = c.result.tables.back();
+  REQUIRE(differences.rows().size() == 4);
+  CHECK(std::get<std::string>(differences.rows()[0][0]) == "bf16");
+  CHECK(std::get<double>(differences.rows()[0][4]) == doctest::Approx(20.0));
+
+  runs[3].data_sums = "other";
+  runs[3].settings["lr"] = "1";
+  const cli::Comparison loud = cli::compare_runs(runs);
+  CHECK(loud.warnings.size() == 2);
+  // No common seed is said, and is no number.
+  runs.resize(3);
+  runs[2].seed = 9;
+  const Table unpaired = cli::compare_runs(runs).result.tables.back();
+  CHECK(std::holds_alternative<std::monostate>(unpaired.rows()[0][4]));
+  CHECK(std::get<std::string>(unpaired.rows()[0][7]) == "no seed in common");
+}

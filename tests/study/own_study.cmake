@@ -1,0 +1,11 @@
+# Runs the example of a study of one's own and looks for its report. PROGRAM, WORK.
+file(REMOVE_RECURSE "${WORK}")
+execute_process(COMMAND "${PROGRAM}" "${WORK}" RESULT_VARIABLE status OUTPUT_VARIABLE output)
+if(NOT status EQUAL 0 OR NOT output MATCHES "1 of 1 claims hold")
+  message(FATAL_ERROR "status ${status}: ${output}")
+endif()
+foreach(name index.html result.json running-sum.csv running-sum.gp tables.tex)
+  if(NOT EXISTS "${WORK}/${name}")
+    message(FATAL_ERROR "the report has no ${name}")
+  endif()
+endforeach()
