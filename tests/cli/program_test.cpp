@@ -27,7 +27,8 @@ namespace {
 using Strings = std::vector<std::string>;
 using Json = nlohmann::json;
 
-constexpr const char* kCommands[] = {"op", "round", "scaler", "formats", "info"};
+constexpr const char* kCommands[] = {"eval",  "compare", "study",   "op",
+                                     "round", "scaler",  "formats", "info"};
 
 Json rows_of(const Strings& arguments) {
   Strings all = arguments;

@@ -282,6 +282,11 @@ TEST_CASE("demo compares three precisions in one table, with what it does not sh
     CHECK_MESSAGE(contains(r.out, part), part);
   for (const char* run : {"/fp32", "/bf16", "/fp16"})
     CHECK(fs::exists(out + run + "/summary.json"));
+  // The report of the three runs, whose path the table's last line names.
+  CHECK(contains(r.out, "the report: " + out + "/report/index.html"));
+  const std::string page = test::read_text(out + "/report/index.html");
+  CHECK(contains(page, "Paired differences from fp32"));
+  CHECK_FALSE(contains(page, "WARNING"));
   // Its own folder it writes again; another's it does not.
   Strings json = demo;
   json.insert(json.end(), {"--json", "-"});
