@@ -19,8 +19,8 @@ namespace {
 using AddCommand = Command (*)(CLI::App&);
 // In the order of --help.
 constexpr AddCommand kCommands[] = {
-    add_demo, add_train, add_eval,   add_study,   add_check, add_bench,
-    add_op,   add_round, add_scaler, add_formats, add_info,
+    add_demo,  add_train, add_eval,  add_compare, add_study,   add_check,
+    add_bench, add_op,    add_round, add_scaler,  add_formats, add_info,
 };
 
 // A plain decimal that 64 bit hold, so that settings read back as they were typed: CLI11 alone
