@@ -299,12 +299,16 @@ std::string gnuplot_script(const Figure& f) {
                         : "boxes lw 1 lc rgb '" + colour + "'";
         break;
     }
-    if (!plots.empty()) plots += ", \\\n  ";
-    plots +=
-        block + " using 1:2 with " + style + " title " + gnuplot_string(s.name) + " noenhanced";
-    if (!s.low.empty())
-      plots += ", \\\n  " + block + " using 1:2:3:4 with yerrorbars lw 1.5 pt 0 lc rgb '" +
-               (is_bars(s) ? "#000000" : colour) + "' notitle";
+    std::string both =
+        concat(block, " using 1:2 with ", style, " title ", gnuplot_string(s.name), " noenhanced");
+    if (!s.low.empty()) {
+      const std::string ends =
+          concat(block, " using 1:2:3:4 with yerrorbars lw 1.5 pt 7 ps 0 lc rgb '",
+                 is_bars(s) ? std::string("#000000") : colour, "' notitle");
+      // gnuplot leaves a hole where an error bar's own point would be: points cover it, bars not.
+      both = is_bars(s) ? concat(both, ", \\\n  ", ends) : concat(ends, ", \\\n  ", both);
+    }
+    plots += concat(plots.empty() ? "" : ", \\\n  ", both);
     ++n;
   }
   if (!plots.empty()) out += "plot " + plots + "\n";

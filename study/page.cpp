@@ -221,8 +221,9 @@ std::string study_page(const PageParts& p) {
            std::to_string(held) + " of " + std::to_string(r.claims.size()) +
            (r.claims.size() == 1 ? " claim holds</b> \u00b7 " : " claims hold</b> \u00b7 ");
   out += html(seeds_text(r.seeds)) + " \u00b7 device " + html(context.device) +
-         (context.quick ? " \u00b7 quick version" : "") + " \u00b7 " +
-         seconds_text(context.seconds) + " \u00b7 " + html(context.program) + "</p>\n</header>\n";
+         (context.quick ? " \u00b7 quick version" : "") +
+         (context.seconds > 0 ? concat(" \u00b7 ", seconds_text(context.seconds)) : "") +
+         " \u00b7 " + html(context.program) + "</p>\n</header>\n";
 
   std::vector<std::pair<const char*, const char*>> contents;
   std::string body;
