@@ -316,6 +316,8 @@ ShadowReport shadow_step(Context& context, Model& model, Model& twin, const Micr
       accumulate_window(exact_context, twin, {&exact_micro, 1}, seed, exact_loss).loss;
 
   const Scoped<RngKey> rng(context.rng, context.rng);
+  // Its sums are in the plain order, and its operations those of the run in fp64.
+  const Scoped<bool> plain(context.reproducible, false);
   LowRun low(context, exact.nodes, report.rows);
   const Scoped<NodeObserver*> observed(context.observer, &low);
   model.parameters().zero_grad();

@@ -59,8 +59,9 @@ struct ShadowReport {
 // Runs `micro` in the context's precision, node by node again in fp64 on the node's own inputs,
 // and from the start in fp64 with `twin`: a model of the same settings, not yet allocated, which
 // gets the masters of `model`. `seed` is the loss scale. All fp64 runs are on cpu, where dropout's
-// masks are the same. Nothing moves on: gradients are absent afterwards, buffers as before. Throws
-// where the two runs do not have the same operations.
+// masks are the same. Nothing moves on: gradients are absent afterwards, buffers as before. Of a
+// reproducible context the sums are formed in the plain order here. Throws where the two runs do
+// not have the same operations.
 ShadowReport shadow_step(Context& context, Model& model, Model& twin, const MicroBatch& micro,
                          double seed, const LossSettings& loss = {});
 

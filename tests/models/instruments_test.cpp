@@ -223,6 +223,21 @@ TEST_CASE("a run with probe and shadow trains to the same bits, and writes what 
   }
 }
 
+TEST_CASE("a reproducible run keeps its bits under the instruments") {
+  const Dataset data = small_dataset();
+  const TestFolder plain("plain-reproducible"), probed("probed-reproducible");
+  TrainConfig c = config(Precision::fp16);
+  c.reproducible = true;
+  run_training(c, data, {.out = plain.path, .amp_check = AmpCheck::off});
+  Instruments instruments({.out = probed.path, .probe_every = 1, .shadow = true});
+  RunHooks hooks;
+  instruments.attach(hooks);
+  run_training(c, data, {.out = probed.path, .amp_check = AmpCheck::off}, hooks);
+  CHECK(lines(plain / "metrics.jsonl") == lines(probed / "metrics.jsonl"));
+  CHECK(lines(probed / "probe.jsonl").size() == 4);
+  CHECK(instruments.shadows().size() == 2);
+}
+
 TEST_CASE("a skip has its reason, and the scale that fits is found by looking again") {
   const Dataset data = small_dataset();
   TrainConfig c = config(Precision::fp16);
