@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/command.h"
 #include "bench/table.h"
+#include "cli/command.h"
 #include "cli/terminal.h"
 
 namespace roundoff::cli {

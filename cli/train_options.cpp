@@ -4,8 +4,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "cli/environment.h"
 #include "bench/table.h"
+#include "cli/environment.h"
 #include "ops/list.h"
 
 namespace roundoff::cli {
