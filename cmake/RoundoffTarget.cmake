@@ -35,6 +35,14 @@ if(ROUNDOFF_NATIVE)
   target_compile_options(roundoff_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
 endif()
 
+# roundoff_command_line(TARGET): code that reads a command line and prints. CLI11's templates take
+# longer to compile than the program ever spends in them, so they are optimised little; where
+# sanitizers instrument every line of them, not at all.
+function(roundoff_command_line target)
+  target_compile_options(${target} PRIVATE
+    $<$<CONFIG:Release>:-O1> $<$<CONFIG:RelWithDebInfo>:-O0>)
+endfunction()
+
 # roundoff_library(NAME SOURCES file... [LINK target...] [PRIVATE target...])
 # A static library roundoff_NAME, used as roundoff::NAME and installed with its headers. LINK is what
 # its headers need, PRIVATE what only its sources need.
