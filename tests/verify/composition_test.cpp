@@ -197,7 +197,7 @@ Node Composition::reduction_node() {
   const auto along = [&](std::string_view name, auto f) {
     return Node{{name}, {x}, [=](Context& c, Operands in) { return f(c, in[0], axis, keepdim); }};
   };
-  const std::int64_t width = shape()[rank - 1];
+  const std::int64_t width = shape()[-1];
   switch (pick(10)) {
     case 0:
       return along("sum", [](Context& c, const Tensor& t, std::int64_t a, bool k) {
@@ -252,7 +252,7 @@ Node Composition::product_node() {
   const std::size_t x = last_;
   const int rank = shape().rank();
   if (rank == 0) return {};
-  const std::int64_t width = shape()[rank - 1];
+  const std::int64_t width = shape()[-1];
   const auto out = static_cast<std::int64_t>(1 + pick(4));
   if (rank == 4 && pick(4) != 0) {
     const bool average = coin();
