@@ -11,13 +11,10 @@ function(run)
 endfunction()
 
 set(work "${BUILD}/consumer/${WAY}")
-set(build "${work}/build")
+file(REMOVE_RECURSE "${work}")
 if(WAY STREQUAL "embed")
-  # Roundoff is compiled once more. As deep as the build itself, so that its commands are the same
-  # and a compiler's cache has the answers.
-  set(build "${BUILD}_embed")
+  set(CONFIG Debug)  # Roundoff is compiled once more: the quick way
 endif()
-file(REMOVE_RECURSE "${work}" "${build}")
 set(options -G ${GENERATOR} -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_CXX_FLAGS=${FLAGS}
             -D CMAKE_BUILD_TYPE=${CONFIG})
 
@@ -41,10 +38,7 @@ else()
   list(APPEND options -D ROUNDOFF_SOURCE=${SOURCE} -D ROUNDOFF_BLAS=${BLAS} -D ROUNDOFF_CHECKED=OFF)
 endif()
 
-run("${CMAKE_COMMAND}" -S "${SOURCE}/tests/build/consumer" -B "${build}" ${options})
-run("${CMAKE_COMMAND}" --build "${build}" --target consumer)
-run("${build}/consumer")
+run("${CMAKE_COMMAND}" -S "${SOURCE}/tests/build/consumer" -B "${work}/build" ${options})
+run("${CMAKE_COMMAND}" --build "${work}/build" --target consumer)
+run("${work}/build/consumer")
 message("${output}")
-if(WAY STREQUAL "embed")
-  file(REMOVE_RECURSE "${build}")
-endif()
