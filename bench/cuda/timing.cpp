@@ -13,11 +13,11 @@ EventStopwatch::EventStopwatch(const std::shared_ptr<simt::Runtime>& runtime)
                  "the emulator's time is the host's and says nothing of a GPU: it is not measured");
 }
 
-double EventStopwatch::time(simt::Stream& stream, const std::function<void()>& queue,
+double EventStopwatch::time(simt::Stream* stream, const std::function<void()>& queue,
                             const std::function<void()>& meanwhile) {
-  begin_.record(stream);
+  begin_.record(*stream);
   queue();
-  end_.record(stream);
+  end_.record(*stream);
   if (meanwhile) meanwhile();
   end_.synchronize();
   return 1e-3 * end_.milliseconds_since(begin_);
@@ -36,7 +36,7 @@ std::vector<Timing> take_turns(std::span<const Replay> contenders, Stopwatch& st
     const Replay& c = contenders[i];
     if (c.prepare) c.prepare();
     const auto watch = [&] { watcher(i); };
-    return stopwatch.time(*c.stream, c.queue,
+    return stopwatch.time(c.stream, c.queue,
                           watched && watcher ? std::function<void()>(watch) : nullptr);
   };
   double once = 0;  // all of them

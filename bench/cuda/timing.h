@@ -17,8 +17,8 @@ class Stopwatch {
  public:
   virtual ~Stopwatch() = default;
   // Seconds that the work takes which `queue` queues on the stream; waits for it. `meanwhile` is
-  // called when all is queued, while it runs.
-  virtual double time(simt::Stream& stream, const std::function<void()>& queue,
+  // called when all is queued, while it runs. A clock that is no device's may do without a stream.
+  virtual double time(simt::Stream* stream, const std::function<void()>& queue,
                       const std::function<void()>& meanwhile) = 0;
 };
 
@@ -26,7 +26,7 @@ class Stopwatch {
 class EventStopwatch final : public Stopwatch {
  public:
   explicit EventStopwatch(const std::shared_ptr<simt::Runtime>& runtime);
-  double time(simt::Stream& stream, const std::function<void()>& queue,
+  double time(simt::Stream* stream, const std::function<void()>& queue,
               const std::function<void()>& meanwhile) override;
 
  private:

@@ -13,12 +13,12 @@ namespace roundoff::bench {
 class MadeUpClock final : public Stopwatch {
  public:
   explicit MadeUpClock(double first) : first_(first) {}
-  double time(simt::Stream& stream, const std::function<void()>& queue,
+  double time(simt::Stream* stream, const std::function<void()>& queue,
               const std::function<void()>& meanwhile) override {
     queue();
     if (meanwhile) meanwhile();
-    stream.synchronize();
-    const auto [found, fresh] = number_.try_emplace(&stream, number_.size() + 1);
+    stream->synchronize();
+    const auto [found, fresh] = number_.try_emplace(stream, number_.size() + 1);
     order.push_back(found->second);
     return first_ * static_cast<double>(found->second);
   }

@@ -18,7 +18,7 @@ namespace {
 class Scripted final : public Stopwatch {
  public:
   explicit Scripted(std::vector<double> times) : times_(std::move(times)) {}
-  double time(simt::Stream&, const std::function<void()>& queue,
+  double time(simt::Stream*, const std::function<void()>& queue,
               const std::function<void()>& meanwhile) override {
     queue();
     if (meanwhile) meanwhile();
