@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "models/trainer.h"
+#include "study/citation.h"
 #include "study/experiment.h"
 #include "study/list.h"
 #include "study/statistics.h"
@@ -376,15 +377,7 @@ Result run_amp(const Options& options) {
       "Anything about speed. The precisions of this table are arithmetic; on a CPU they save no "
       "time."};
   result.references = {
-      {"micikevicius2018mixed",
-       "inproceedings",
-       {{"author",
-         "Micikevicius, Paulius and Narang, Sharan and Alben, Jonah and Diamos, Gregory and "
-         "Elsen, Erich and Garcia, David and Ginsburg, Boris and Houston, Michael and Kuchaiev, "
-         "Oleksii and Venkatesh, Ganesh and Wu, Hao"},
-        {"title", "Mixed Precision Training"},
-        {"booktitle", "International Conference on Learning Representations"},
-        {"year", "2018"}}},
+      mixed_precision_training(),
       {"agresti2005simple",
        "article",
        {{"author", "Agresti, Alan and Min, Yongyi"},

@@ -34,6 +34,18 @@ std::string bibtex(const Reference& reference) {
   return out + "\n}\n";
 }
 
+Reference mixed_precision_training() {
+  return {"micikevicius2018mixed",
+          "inproceedings",
+          {{"author",
+            "Micikevicius, Paulius and Narang, Sharan and Alben, Jonah and Diamos, Gregory and "
+            "Elsen, Erich and Garcia, David and Ginsburg, Boris and Houston, Michael and Kuchaiev, "
+            "Oleksii and Venkatesh, Ganesh and Wu, Hao"},
+           {"title", "Mixed Precision Training"},
+           {"booktitle", "International Conference on Learning Representations"},
+           {"year", "2018"}}};
+}
+
 Reference program_reference(const std::string& program) {
   return {"roundoff",
           "misc",

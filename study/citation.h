@@ -9,6 +9,8 @@ namespace roundoff::study {
 
 // One BibTeX entry; key and kind are reduced to what BibTeX takes.
 std::string bibtex(const Reference& reference);
+// Micikevicius et al. 2018, which most studies start from.
+Reference mixed_precision_training();
 // This program, in the version that ran.
 Reference program_reference(const std::string& program);
 // For a list of references: authors, title, where, year. Plain text.

@@ -8,6 +8,7 @@
 #include "kernels/base/format.h"
 #include "kernels/base/stochastic.h"
 #include "models/evaluate.h"
+#include "study/citation.h"
 #include "study/experiment.h"
 #include "study/list.h"
 #include "study/statistics.h"
@@ -411,15 +412,7 @@ Result run_masters(const Options& options) {
       "is swallowed.",
       "Anything about speed or memory of a real kernel."};
   result.references = {
-      {"micikevicius2018mixed",
-       "inproceedings",
-       {{"author",
-         "Micikevicius, Paulius and Narang, Sharan and Alben, Jonah and Diamos, Gregory and "
-         "Elsen, Erich and Garcia, David and Ginsburg, Boris and Houston, Michael and Kuchaiev, "
-         "Oleksii and Venkatesh, Ganesh and Wu, Hao"},
-        {"title", "Mixed Precision Training"},
-        {"booktitle", "International Conference on Learning Representations"},
-        {"year", "2018"}}},
+      mixed_precision_training(),
       {"croci2022stochastic",
        "article",
        {{"author",

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "models/trainer.h"
+#include "study/citation.h"
 #include "study/experiment.h"
 #include "study/list.h"
 #include "study/statistics.h"
@@ -269,15 +270,7 @@ Result run_memory(const Options& options) {
       "Memory of other frameworks: fusion, recomputation and what a library reserves differ.",
       "Speed. A CPU's milliseconds say nothing about a GPU's."};
   result.references = {
-      {"micikevicius2018mixed",
-       "inproceedings",
-       {{"author",
-         "Micikevicius, Paulius and Narang, Sharan and Alben, Jonah and Diamos, Gregory and "
-         "Elsen, Erich and Garcia, David and Ginsburg, Boris and Houston, Michael and Kuchaiev, "
-         "Oleksii and Venkatesh, Ganesh and Wu, Hao"},
-        {"title", "Mixed Precision Training"},
-        {"booktitle", "International Conference on Learning Representations"},
-        {"year", "2018"}}},
+      mixed_precision_training(),
       {"hoefler2015scientific",
        "inproceedings",
        {{"author", "Hoefler, Torsten and Belli, Roberto"},

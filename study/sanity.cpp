@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "models/trainer.h"
+#include "study/citation.h"
 #include "study/faulty_loops.h"
 #include "study/list.h"
 #include "study/statistics.h"
@@ -346,20 +347,14 @@ Result run_sanity(const Options& options) {
   result.does_not_show = {
       "That a precision suffices for a real task: a set learnt by heart asks little of it.",
       "Faults of other kinds; these are the ones that accumulation loops are known for."};
-  result.references = {
-      {"goodfellow2016deep",
-       "book",
-       {{"author", "Goodfellow, Ian and Bengio, Yoshua and Courville, Aaron"},
-        {"title", "Deep Learning"},
-        {"publisher", "MIT Press"},
-        {"year", "2016"},
-        {"note", "section 11.5: fit a tiny dataset"}}},
-      {"micikevicius2018mixed",
-       "inproceedings",
-       {{"author", "Micikevicius, Paulius and Narang, Sharan and Alben, Jonah and others"},
-        {"title", "Mixed Precision Training"},
-        {"booktitle", "International Conference on Learning Representations"},
-        {"year", "2018"}}}};
+  result.references = {{"goodfellow2016deep",
+                        "book",
+                        {{"author", "Goodfellow, Ian and Bengio, Yoshua and Courville, Aaron"},
+                         {"title", "Deep Learning"},
+                         {"publisher", "MIT Press"},
+                         {"year", "2016"},
+                         {"note", "section 11.5: fit a tiny dataset"}}},
+                       mixed_precision_training()};
   return result;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "study/citation.h"
 #include "study/experiment.h"
 #include "study/list.h"
 #include "study/scaler_parts.h"
@@ -273,22 +274,13 @@ Result run_scaler(const Options& options) {
   result.does_not_show = {
       "How often large models overflow: thresholds here are those of a small network.",
       "Whether skipped windows harm the final accuracy; see `amp` for a paired comparison."};
-  result.references = {
-      {"micikevicius2018mixed",
-       "inproceedings",
-       {{"author",
-         "Micikevicius, Paulius and Narang, Sharan and Alben, Jonah and Diamos, Gregory and "
-         "Elsen, Erich and Garcia, David and Ginsburg, Boris and Houston, Michael and Kuchaiev, "
-         "Oleksii and Venkatesh, Ganesh and Wu, Hao"},
-        {"title", "Mixed Precision Training"},
-        {"booktitle", "International Conference on Learning Representations"},
-        {"year", "2018"}}},
-      {"pascanu2013difficulty",
-       "inproceedings",
-       {{"author", "Pascanu, Razvan and Mikolov, Tomas and Bengio, Yoshua"},
-        {"title", "On the difficulty of training recurrent neural networks"},
-        {"booktitle", "International Conference on Machine Learning"},
-        {"year", "2013"}}}};
+  result.references = {mixed_precision_training(),
+                       {"pascanu2013difficulty",
+                        "inproceedings",
+                        {{"author", "Pascanu, Razvan and Mikolov, Tomas and Bengio, Yoshua"},
+                         {"title", "On the difficulty of training recurrent neural networks"},
+                         {"booktitle", "International Conference on Machine Learning"},
+                         {"year", "2013"}}}};
   result.seeds = {1};
   return result;
 }
