@@ -121,7 +121,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
       } else {
         ROUNDOFF_UNROLL
         for (int k = 0; k < n; ++k) round_stochastic(w[k], r.word[k], lanes.lane[k]);
-        store_lanes(p + i, lanes);
+        store_lanes(p + step::opaque(i), lanes);
       }
     }
   };

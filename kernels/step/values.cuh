@@ -18,6 +18,15 @@ ROUNDOFF_DEVICE_NAMESPACE {
   // Blocks that an SM has room for, at least: 64 registers a thread, and enough bytes in flight.
   inline constexpr int kBlocks = 4;
 
+  // An index that the compiler takes as it is: nvcc loses the alignment of a place that it sees as a
+  // sum, and stores element by element.
+  ROUNDOFF_DEVICE std::int64_t opaque(std::int64_t i) {
+#if defined(__CUDA_ARCH__)
+    asm("" : "+l"(i));
+#endif
+    return i;
+  }
+
   // values[k] = p[i + k], with p of a 16-bit type or fp32.
   ROUNDOFF_DEVICE void load(DType dtype, const void* p, std::int64_t i, float (&values)[kPack]) {
     if (dtype == DType::fp32)
@@ -36,10 +45,7 @@ ROUNDOFF_DEVICE_NAMESPACE {
       value[0] = widen_value<float>(static_cast<const BFloat16*>(p)[i]);
   }
   ROUNDOFF_DEVICE void store(DType dtype, void* p, std::int64_t i, const float (&values)[kPack]) {
-#if defined(__CUDA_ARCH__)
-    // nvcc loses the alignment of a place that it sees as a sum, and stores element by element.
-    asm("" : "+l"(i));
-#endif
+    i = opaque(i);
     if (dtype == DType::fp32)
       store_pack(static_cast<float*>(p) + i, values);
     else if (dtype == DType::fp16)
