@@ -11,8 +11,8 @@ using oracle::at;
 
 namespace {
 
-std::optional<TensorCore> core_of(Accumulator gpu, DType operands) {
-  std::optional<TensorCore> core;
+std::optional<AlignedSums> core_of(Accumulator gpu, DType operands) {
+  std::optional<AlignedSums> core;
   if (gpu == Accumulator::v100) core = kV100;
   if (gpu == Accumulator::a100) core = kA100;
   if (gpu == Accumulator::h100) core = kH100;

@@ -5,6 +5,9 @@
 
 #include "kernels/base/check.h"
 #include "kernels/conv2d/conv2d.h"
+#include "kernels/conv2d/depthwise.h"
+#include "kernels/gemm/column_sums.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/gemm/select.h"
 
 namespace roundoff {
@@ -37,5 +40,16 @@ inline bool is_pointwise(const Conv2dShape& z, const Conv2dParams& p) {
   return z.r == 1 && z.s == 1 && p.groups == 1 && p.stride[0] == 1 && p.stride[1] == 1 &&
          p.padding[0] == 0 && p.padding[1] == 0;
 }
+
+// Whether dw in order is summed sample by sample. Looks at nothing that depends on the batch.
+inline bool sums_by_sample(const Conv2dShape& z, const Conv2dParams& p) {
+  return p.in_order && z.p * z.q >= kSamplePixels &&
+         (p.groups == 1 || (is_depthwise(z, p) && p.kernel == ProductKernel::automatic));
+}
+
+// db: the sums of dy's columns.
+ColumnSumsParams grad_bias_sums(const Conv2dParams& params, const ConstView& dy, const Out& db);
+// dw of a pointwise convolution: dy^T x, as a batch of samples where they are summed on their own.
+GemmParams grad_weight_product(const Conv2dShape& z, const Conv2dParams& params);
 
 }  // namespace roundoff

@@ -201,6 +201,19 @@ void launch_convolution(T target, ConvPass pass, const ProductProblem& p, const 
   }
 }
 
+// dw, a run of samples at a time where they are summed on their own.
+template <class T>
+void launch_grad_weight(T target, const ProductProblem& p, const Cut& cut, const ConstView& x,
+                        const ConstView& dy, const MatrixSource& gradients,
+                        const WindowSource& patches, const ProductOutput& out, Scratch& scratch) {
+  each_terms(p, out, [&](unsigned first, unsigned count, const ProductOutput& to) {
+    ProductProblem terms = p;
+    terms.size.terms = count;
+    launch_convolution(target, ConvPass::grad_weight, terms, cut, x, dy,
+                       from_term(gradients, first), from_term(patches, first), to, scratch);
+  });
+}
+
 }  // namespace
 
 template <DeviceTarget T>
@@ -332,22 +345,14 @@ void conv2d_grad_weight(T target, const Conv2dParams& params, const ConstView& x
   if (!dw.wanted) return;
   const Conv2dShape z = check_conv2d_grad_weight(params, x, dy, dw);
   if (dw.view.numel() == 0) return;
-  if (is_pointwise(z, params)) {
-    return gemm(target,
-                {.m = z.k,
-                 .n = z.c,
-                 .k = z.n * z.p * z.q,
-                 .trans_a = true,
-                 .accumulator = params.accumulator,
-                 .tf32 = params.tf32,
-                 .kernel = params.kernel,
-                 .order = params.in_order ? SumOrder::in_order : SumOrder::fastest},
-                dy, x, ConstView::absent(), dw, scratch);
-  }
+  if (is_pointwise(z, params))
+    return gemm(target, grad_weight_product(z, params), dy, x, ConstView::absent(), dw, scratch);
   const Cut cut(z, params);
-  ProductProblem problem = cut.problem(cut.k_group, cut.columns, z.n * z.p * z.q, dy, x, false);
+  const std::int64_t pixels = z.p * z.q;
+  ProductProblem problem = cut.problem(cut.k_group, cut.columns, z.n * pixels, dy, x, false);
   problem.may_split = true;
-  if (params.in_order) problem.order = SumOrder::in_order;
+  if (params.in_order)
+    problem.order = sums_by_sample(z, params) ? SumOrder::by_matrix : SumOrder::in_order;
   MatrixSource gradients;
   gradients.data = dy.data;
   gradients.dtype = dy.dtype;
@@ -358,28 +363,27 @@ void conv2d_grad_weight(T target, const Conv2dParams& params, const ConstView& x
   gradients.pitch = z.k;
   gradients.stride = cut.k_group;
   align_source(gradients);
-  const WindowSource patches = cut.patches(x, false);
+  WindowSource patches = cut.patches(x, false);
   const ProductOutput out = Cut::output(dw, cut.columns, cut.k_group * cut.columns);
   if (cut.depthwise(problem))
     return launch_depthwise_filters(target, problem, patches, gradients,
                                     device_extent(kName, "channels", z.c), out, scratch);
-  launch_convolution(target, ConvPass::grad_weight, problem, cut, x, dy, gradients, patches, out,
-                     scratch);
+  if (problem.order == SumOrder::by_matrix) {
+    problem.size.depth = gradients.depth = patches.pixels = static_cast<unsigned>(pixels);
+    problem.size.terms = device_extent(kName, "the number of samples", z.n);
+    gradients.stride = pixels * z.k;
+    patches.stride = z.h * z.w * z.c;
+  }
+  launch_grad_weight(target, problem, cut, x, dy, gradients, patches, out, scratch);
 }
 
 template <DeviceTarget T>
 void conv2d_grad_bias(T target, const Conv2dParams& params, const ConstView& dy, const Out& db,
                       Scratch& scratch) {
   if (!db.wanted) return;
-  check_conv2d_grad_bias(dy, db);
+  const ColumnSumsParams sums = grad_bias_sums(params, dy, db);
   if (db.view.numel() == 0) return;
-  const std::int64_t columns = db.view.numel();
-  column_sums(target,
-              {.rows = dy.numel() / columns,
-               .columns = columns,
-               .accumulator = params.accumulator,
-               .in_order = params.in_order},
-              dy, db, scratch);
+  column_sums(target, sums, dy, db, scratch);
 }
 
 template void conv2d_forward(Target, const Conv2dParams&, const ConstView&, const ConstView&,

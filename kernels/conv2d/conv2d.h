@@ -18,6 +18,10 @@
 
 namespace roundoff {
 
+// With Conv2dParams::in_order: pixels of y from which on a sample's sums are formed on their own. A
+// block of a cut sum has as many (kernels/gemm/problem.h).
+inline constexpr std::int64_t kSamplePixels = 64;
+
 struct Conv2dParams {
   // Vertical, horizontal; padding on both sides of an axis.
   std::array<std::int64_t, 2> stride{1, 1};
@@ -30,8 +34,10 @@ struct Conv2dParams {
   Activation activation = Activation::none;
   ProductKernel kernel = ProductKernel::automatic;  // as in GemmParams
   // Sums over taps by_row, sums over samples in_order (SumOrder, kernels/gemm/kernel.h): y and dx
-  // of a sample do not depend on the others, and dw and db are chains over (n, p, q) that begin
-  // with what they hold. The input's gradient runs over (r, s, k) as on devices.
+  // of a sample do not depend on the others, and dw and db begin with what they hold: chains over
+  // (n, p, q), or, for samples of at least kSamplePixels pixels, a chain from 0 for each sample,
+  // which are then added sample by sample (by_matrix; dw of grouped convolutions that are not
+  // depthwise stays one chain). The input's gradient runs over (r, s, k) as on devices.
   bool in_order = false;
 };
 

@@ -30,7 +30,7 @@ template <class T>
 struct Cut {
   Conv2dShape z;
   Conv2dParams params;
-  Arithmetic arithmetic;
+  ProductArithmetic arithmetic;
   std::int64_t k_group = z.k / params.groups;
   std::int64_t c_group = z.c / params.groups;
   std::int64_t columns = z.r * z.s * c_group;
@@ -260,7 +260,7 @@ void grad_input_chains(const Cut<T>& cut, const ConstView& dy, const ConstView& 
   if (!direct) narrow(out, z.n * cut.image, dx, 0);
 }
 
-// Sums of samples, then the sum of those.
+// Sums of samples, then the sum of those; in order with few pixels one chain.
 template <class T>
 void grad_weight_depthwise(const Cut<T>& cut, const ConstView& x, const ConstView& dy,
                            const Out& dw, Scratch& scratch) {
@@ -270,6 +270,7 @@ void grad_weight_depthwise(const Cut<T>& cut, const ConstView& x, const ConstVie
   T* total = scratch.get<T>(size);
   T* partial = scratch.get<T>(size);
   const bool in_order = cut.params.in_order;
+  const bool chains = in_order && !sums_by_sample(z, cut.params);
   if (in_order && dw.write == Write::accumulate) {
     widen(dw.view, 0, size, partial);
     transpose(partial, z.c, cut.columns, total);
@@ -280,7 +281,7 @@ void grad_weight_depthwise(const Cut<T>& cut, const ConstView& x, const ConstVie
     Scratch::Frame sample_frame(scratch);
     const T* in = operand<T>(x, n * cut.image, cut.image, cut.params.tf32, scratch);
     const T* grad = operand<T>(dy, n * cut.result, cut.result, cut.params.tf32, scratch);
-    if (in_order) {
+    if (chains) {
       depthwise_grad_weight(z, cut.params, in, grad, total);
       continue;
     }
@@ -302,7 +303,9 @@ void grad_weight(const Cut<T>& cut, const ConstView& x, const ConstView& dy, con
       dw.view.dtype == dtype_of<T> && (cut.arithmetic.chains() || dw.write == Write::overwrite);
   T* out = direct ? dw.view.as<T>() : scratch.get<T>(size);
   if (!direct || dw.write == Write::overwrite) std::fill_n(out, size, T{0});
-  cut.each_samples([&](std::int64_t first, std::int64_t count) {
+  const bool by_sample = sums_by_sample(z, cut.params);
+  T* sums = by_sample ? scratch.get<T>(size) : out;
+  const auto add_samples = [&](std::int64_t first, std::int64_t count) {
     Scratch::Frame samples_frame(scratch);
     const bool tf32 = cut.params.tf32;
     const T* in = operand<T>(x, first * cut.image, count * cut.image, tf32, scratch);
@@ -322,13 +325,22 @@ void grad_weight(const Cut<T>& cut, const ConstView& x, const ConstView& dy, con
                             .b = columns,
                             .ldb = planes ? pixels : cut.columns,
                             .trans_b = planes,
-                            .c = out + g * cut.k_group * cut.columns,
+                            .c = sums + g * cut.k_group * cut.columns,
                             .ldc = cut.columns,
                             .accumulate = true},
                  scratch);
       }
     });
-  });
+  };
+  if (!by_sample) {
+    cut.each_samples(add_samples);
+  } else {
+    for (std::int64_t n = 0; n < z.n; ++n) {
+      std::fill_n(sums, size, T{0});
+      add_samples(n, 1);
+      for (std::int64_t i = 0; i < size; ++i) out[i] += sums[i];
+    }
+  }
   if (!direct) narrow(out, size, dw, 0);
 }
 
@@ -346,7 +358,7 @@ void dispatch(const Conv2dShape& z, const Conv2dParams& params, const ConstView&
       b.dtype == DType::fp64) {
     f(Cut<double>{.z = z, .params = params, .arithmetic = {.in_order = params.in_order}});
   } else {
-    Arithmetic sums = arithmetic(kName, params.accumulator, a.dtype, b.dtype, params.tf32);
+    ProductArithmetic sums = arithmetic(kName, params.accumulator, a.dtype, b.dtype, params.tf32);
     sums.in_order = params.in_order;
     f(Cut<float>{.z = z, .params = params, .arithmetic = sums});
   }
@@ -416,18 +428,8 @@ void conv2d_grad_weight(Ref, const Conv2dParams& params, const ConstView& x, con
   if (!dw.wanted) return;
   const Conv2dShape z = check_conv2d_grad_weight(params, x, dy, dw);
   if (dw.view.numel() == 0) return;
-  if (is_pointwise(z, params)) {
-    gemm(Ref{},
-         {.m = z.k,
-          .n = z.c,
-          .k = z.n * z.p * z.q,
-          .trans_a = true,
-          .accumulator = params.accumulator,
-          .tf32 = params.tf32,
-          .order = params.in_order ? SumOrder::in_order : SumOrder::fastest},
-         dy, x, ConstView::absent(), dw, scratch);
-    return;
-  }
+  if (is_pointwise(z, params))
+    return gemm(Ref{}, grad_weight_product(z, params), dy, x, ConstView::absent(), dw, scratch);
   dispatch(z, params, x, dy, false, [&](const auto& cut) {
     if (cut.depthwise()) return grad_weight_depthwise(cut, x, dy, dw, scratch);
     if (plain_fp32(cut) && direct_grad_weight_serves(z, params))
@@ -439,15 +441,9 @@ void conv2d_grad_weight(Ref, const Conv2dParams& params, const ConstView& x, con
 void conv2d_grad_bias(Ref, const Conv2dParams& params, const ConstView& dy, const Out& db,
                       Scratch& scratch) {
   if (!db.wanted) return;
-  check_conv2d_grad_bias(dy, db);
+  const ColumnSumsParams sums = grad_bias_sums(params, dy, db);
   if (db.view.numel() == 0) return;
-  const std::int64_t columns = db.view.numel();
-  column_sums(Ref{},
-              {.rows = dy.numel() / columns,
-               .columns = columns,
-               .accumulator = params.accumulator,
-               .in_order = params.in_order},
-              dy, db, scratch);
+  column_sums(Ref{}, sums, dy, db, scratch);
 }
 
 }  // namespace roundoff

@@ -104,6 +104,36 @@ void check_conv2d_grad_bias(const ConstView& dy, const Out& db) {
   check_output(db);
 }
 
+ColumnSumsParams grad_bias_sums(const Conv2dParams& params, const ConstView& dy, const Out& db) {
+  check_conv2d_grad_bias(dy, db);
+  const std::int64_t columns = db.view.numel(), pixels = dy.shape[1] * dy.shape[2];
+  return {.rows = dy.shape[0] * pixels,
+          .columns = columns,
+          .accumulator = params.accumulator,
+          .in_order = params.in_order,
+          .group = params.in_order && pixels >= kSamplePixels ? pixels : 0};
+}
+
+GemmParams grad_weight_product(const Conv2dShape& z, const Conv2dParams& params) {
+  GemmParams p{.m = z.k,
+               .n = z.c,
+               .k = z.n * z.p * z.q,
+               .trans_a = true,
+               .accumulator = params.accumulator,
+               .tf32 = params.tf32,
+               .kernel = params.kernel,
+               .order = params.in_order ? SumOrder::in_order : SumOrder::fastest};
+  if (sums_by_sample(z, params)) {
+    p.batch = z.n;
+    p.k = z.p * z.q;
+    p.stride_a = p.k * z.k;
+    p.stride_b = p.k * z.c;
+    p.sum_batch = true;
+    p.order = SumOrder::by_matrix;
+  }
+  return p;
+}
+
 std::string conv2d_refusal(ProductKernel kernel, const ProductProblem& p, const ProductTraits& t) {
   if (kernel == ProductKernel::wgmma || kernel == ProductKernel::ping_pong)
     return "convolutions on sm_90a have the kernel sm90";

@@ -232,8 +232,9 @@ void launch_depthwise_filters(T target, const ProductProblem& p, const WindowSou
     ProductGrid g;
     g.size = {.m = channels, .n = x.taps, .depth = x.pixels, .terms = 1, .results = 1};
     g.cut.parts = std::clamp((x.pixels + kPixelsAPart - 1) / kPixelsAPart, 1U, kParts);
-    const unsigned pixels = std::max(1U, (x.pixels + g.cut.parts - 1) / g.cut.parts);
-    g.cut.parts = (x.pixels + pixels - 1) / pixels;
+    unsigned pixels = std::max(1U, (x.pixels + g.cut.parts - 1) / g.cut.parts);
+    if (p.order == SumOrder::by_matrix) pixels = x.by_width.divisor * x.by_height.divisor;
+    g.cut.parts = std::max(1U, (x.pixels + pixels - 1) / pixels);
     const std::int64_t size = static_cast<std::int64_t>(channels) * x.taps;
     const auto launch_sums = [&](unsigned pixels_a_part, unsigned parts, C* partial) {
       const unsigned threads = device_extent(p.name, "the number of elements", size * parts / kRun);

@@ -6,6 +6,7 @@
 
 #include "kernels/base/convert.h"
 #include "kernels/base/simd.h"
+#include "kernels/conv2d/arguments.h"
 #include "kernels/gemm/operand.h"
 
 namespace roundoff {
@@ -120,8 +121,9 @@ void each_channel_block(const Correlation& f, F&& run) {
     run(ChannelBlock{v * kLanes,
                      static_cast<int>(std::min<std::int64_t>(kMaxVectors, f.vectors() - v))});
 }
+std::int64_t held_size(const Correlation& f) { return f.vectors() * kLanes * f.taps(); }
 float* held_weights(const Correlation& f, Scratch& scratch) {
-  const std::int64_t size = f.vectors() * kLanes * f.taps();
+  const std::int64_t size = held_size(f);
   float* held = scratch.get<float>(size);
   std::fill_n(held, size, 0.0F);
   return held;
@@ -412,10 +414,13 @@ void direct_grad_weight(const Conv2dShape& z, const Conv2dParams& params, const 
   Scratch::Frame frame(scratch);
   float* held = held_weights(f, scratch);
   const bool continues = params.in_order && dw.write == Write::accumulate;
+  // What the samples' sums are added to, or the one sum itself.
+  const bool by_sample = sums_by_sample(z, params);
+  float* total = by_sample ? held_weights(f, scratch) : held;
   if (continues) {
     const float* before = dw.view.as<float>();
     each_held(f, [&](std::int64_t k, std::int64_t t, std::int64_t at) {
-      held[at] = before[k * f.taps() + t];
+      total[at] = before[k * f.taps() + t];
     });
   }
   auto* taps = scratch.get<std::int64_t>(f.taps());
@@ -449,10 +454,13 @@ void direct_grad_weight(const Conv2dShape& z, const Conv2dParams& params, const 
           });
       });
     }
+    if (!by_sample) continue;
+    for (std::int64_t i = 0; i < held_size(f); ++i) total[i] += held[i];
+    std::fill_n(held, held_size(f), 0.0F);
   }
   float* sums = scratch.get<float>(f.k * f.taps());
   each_held(f, [&](std::int64_t k, std::int64_t t, std::int64_t at) {
-    sums[k * f.taps() + t] = held[at];
+    sums[k * f.taps() + t] = total[at];
   });
   narrow(sums, f.k * f.taps(), continues ? Out(dw.view) : dw, 0);
 }

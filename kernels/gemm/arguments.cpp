@@ -49,7 +49,9 @@ GemmAddend check_gemm(const GemmParams& p, const ConstView& a, const ConstView& 
                                   p.accumulator != Accumulator::fp64 && p.split == 0),
                  kName, "half_sums is tensor cores': no accumulator ", name(p.accumulator),
                  ", and no split");
-  if (p.order == SumOrder::in_order) {
+  ROUNDOFF_CHECK(p.order != SumOrder::by_matrix || p.sum_batch, kName,
+                 "a sum by matrix is a sum over the batch: sum_batch expected");
+  if (p.order == SumOrder::in_order || p.order == SumOrder::by_matrix) {
     check_in_order(kName, p.accumulator, y, {a.dtype, b.dtype, c.present ? c.dtype : a.dtype});
     ROUNDOFF_CHECK(p.alpha == 1 || p.alpha == 0, kName, "alpha is ", p.alpha,
                    ": a sum in order begins with what y holds, which alpha would scale too");
@@ -67,7 +69,7 @@ GemmAddend check_gemm(const GemmParams& p, const ConstView& a, const ConstView& 
 }
 
 GemmParams merge_batch(GemmParams p, const GemmAddend& addend) {
-  if (p.batch <= 1) return p;
+  if (p.batch <= 1 || p.order == SumOrder::by_matrix) return p;
   const bool rows = !p.sum_batch && !p.trans_a && p.stride_a == p.m * p.k && p.stride_b == 0 &&
                     (!addend.used || addend.bias || p.stride_c == p.m * p.n);
   const bool sums =
@@ -89,6 +91,9 @@ void check_column_sums(const ColumnSumsParams& p, const ConstView& x, const Out&
                  p.columns, " and ", p.columns, " values expected");
   ROUNDOFF_CHECK(y.write == Write::overwrite || !is_16bit(y.view.dtype), kSums,
                  "cannot accumulate into ", name(y.view.dtype), "; fp32 or fp64 expected");
+  ROUNDOFF_CHECK(p.group >= 0 && (p.group == 0 || (p.in_order && p.rows % p.group == 0)), kSums,
+                 "groups of ", p.group, " rows: sums in order, and a divisor of the ", p.rows,
+                 " rows expected");
   if (p.in_order) check_in_order(kSums, p.accumulator, y, {x.dtype});
 }
 

@@ -2,7 +2,8 @@
 //
 // Layout: x [rows, columns], row-major; neighbouring threads take neighbouring columns.
 // Numerics: in fp32 (fp64 where x is), four interleaved sums over a block of 128 rows, then the
-// blocks' sums in order; scaled, rounded once. No atomics. In order: one chain a column.
+// blocks' sums in order; scaled, rounded once. No atomics. In order: one chain a column, or one for
+// each group of rows and one over those.
 #include "kernels/gemm/column_sums.h"
 
 #include "kernels/gemm/arguments.h"
@@ -47,14 +48,10 @@ ROUNDOFF_DEVICE_NAMESPACE {
     write_element(out, 0, 0, static_cast<unsigned>(column), sum);
   }
 
-  // One column a thread.
+  // sum = fma(scale, x, sum) over `rows` elements from `at` on, a row apart.
   template <class C>
-  __global__ void __launch_bounds__(kThreads) sum_rows_in_order(
-      const void* x, DType dtype, std::int64_t rows, std::int64_t columns, ProductOutput out) {
-    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (column >= columns) return;
-    C sum = begin_sum<C>(out, 0, 0, static_cast<unsigned>(column));
-    const C scale = static_cast<C>(out.alpha);
+  ROUNDOFF_DEVICE C chain_rows(const void* x, DType dtype, std::int64_t at, std::int64_t rows,
+                               std::int64_t columns, C scale, C sum) {
     constexpr int kAhead = 8;  // loads that are on their way while additions wait for each other
     std::int64_t i = 0;
     ROUNDOFF_NO_UNROLL
@@ -62,13 +59,35 @@ ROUNDOFF_DEVICE_NAMESPACE {
       C terms[kAhead];
       ROUNDOFF_UNROLL
       for (int k = 0; k < kAhead; ++k)
-        terms[k] = load_one<C>(x, dtype, (i + k) * columns + column, false);
+        terms[k] = load_one<C>(x, dtype, at + (i + k) * columns, false);
       ROUNDOFF_UNROLL
       for (int k = 0; k < kAhead; ++k) sum = multiply_add(scale, terms[k], sum);
     }
     for (; i < rows; ++i)
-      sum = multiply_add(scale, load_one<C>(x, dtype, i * columns + column, false), sum);
-    write_element(out, 0, 0, static_cast<unsigned>(column), sum);
+      sum = multiply_add(scale, load_one<C>(x, dtype, at + i * columns, false), sum);
+    return sum;
+  }
+
+  // One column a thread.
+  template <class C>
+  __global__ void __launch_bounds__(kThreads) sum_rows_in_order(
+      const void* x, DType dtype, std::int64_t rows, std::int64_t columns, ProductOutput out) {
+    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (column >= columns) return;
+    const C held = begin_sum<C>(out, 0, 0, static_cast<unsigned>(column));
+    write_element(out, 0, 0, static_cast<unsigned>(column),
+                  chain_rows(x, dtype, column, rows, columns, static_cast<C>(out.alpha), held));
+  }
+
+  // One column of a group of rows a thread.
+  template <class C>
+  __global__ void __launch_bounds__(kThreads)
+      sum_groups(const void* x, DType dtype, std::int64_t rows, std::int64_t groups,
+                 std::int64_t columns, C scale, C* partial) {
+    const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (index >= groups * columns) return;
+    const std::int64_t group = index / columns, at = group * rows * columns + index % columns;
+    partial[index] = chain_rows(x, dtype, at, rows, columns, scale, C(0));
   }
 
   template <class C, class T>
@@ -78,6 +97,21 @@ ROUNDOFF_DEVICE_NAMESPACE {
       return device_extent("column_sums", "the number of blocks",
                            (threads + kThreads - 1) / kThreads);
     };
+    if (p.group != 0 && p.rows != 0) {
+      Scratch::Frame frame(scratch);
+      const std::int64_t groups = p.rows / p.group;
+      C* partial = scratch.get<C>(groups * p.columns);
+      launch(target,
+             {.name = "column_sums", .grid = {blocks_for(groups * p.columns)}, .block = {kThreads}},
+             sum_groups<C>, x.data, x.dtype, p.group, groups, p.columns, static_cast<C>(p.scale),
+             partial);
+      ProductOutput sums = out;
+      sums.alpha = 1;
+      return launch(target,
+                    {.name = "column_sums", .grid = {blocks_for(p.columns)}, .block = {kThreads}},
+                    sum_rows_in_order<C>, static_cast<const void*>(partial), dtype_of<C>, groups,
+                    p.columns, sums);
+    }
     if (p.in_order)
       return launch(target,
                     {.name = "column_sums", .grid = {blocks_for(p.columns)}, .block = {kThreads}},

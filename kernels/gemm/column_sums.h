@@ -16,6 +16,9 @@ struct ColumnSumsParams {
   // One chain over the rows, y[j] = fma(scale, x[i, j], y[j]), which begins with what y holds: the
   // same bits however the rows are cut into calls, on every device. As in SumOrder (kernel.h).
   bool in_order = false;
+  // In order: so many rows at a time (a sample's) are summed from 0, and these sums are then added
+  // to what y holds one after the other, as by SumOrder::by_matrix. 0: one chain. Divides rows.
+  std::int64_t group = 0;
 };
 
 // y[j] = scale * (sum over i of x[i, j]); x holds [rows, columns], y holds [columns], any floating

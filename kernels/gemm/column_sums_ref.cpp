@@ -42,7 +42,7 @@ void sum_columns(const ColumnSumsParams& p, const ConstView& x, T* total, Scratc
 }
 
 // Products with 1 in modelled arithmetic, in the rows' order, one chain.
-void sum_columns_modelled(const ColumnSumsParams& p, const Arithmetic& arithmetic,
+void sum_columns_modelled(const ColumnSumsParams& p, const ProductArithmetic& arithmetic,
                           const ConstView& x, float* total, Scratch& scratch) {
   constexpr std::int64_t kRows = 1024;  // whole blocks of every tensor core
   Scratch::Frame frame(scratch);
@@ -75,24 +75,36 @@ void sum_in_order(const ColumnSumsParams& p, const ConstView& x, const Out& y, S
   else
     std::fill_n(total, p.columns, T{0});
   const T scale = static_cast<T>(p.scale);
-  for (std::int64_t i = 0; i < p.rows; i += kBlock) {
-    Scratch::Frame rows_frame(scratch);
-    const std::int64_t n = std::min(kBlock, p.rows - i);
-    const T* row = operand<T>(x, i * p.columns, n * p.columns, false, scratch);
-    for (std::int64_t r = 0; r < n; ++r, row += p.columns) {
-      // A product with 1 is exact.
-      if (scale == T{1})
-        for (std::int64_t j = 0; j < p.columns; ++j) total[j] += row[j];
-      else
-        for (std::int64_t j = 0; j < p.columns; ++j) total[j] = std::fma(scale, row[j], total[j]);
+  const auto add_rows = [&](std::int64_t begin, std::int64_t end, T* to) {
+    for (std::int64_t i = begin; i < end; i += kBlock) {
+      Scratch::Frame rows_frame(scratch);
+      const std::int64_t n = std::min(kBlock, end - i);
+      const T* row = operand<T>(x, i * p.columns, n * p.columns, false, scratch);
+      for (std::int64_t r = 0; r < n; ++r, row += p.columns) {
+        // A product with 1 is exact.
+        if (scale == T{1})
+          for (std::int64_t j = 0; j < p.columns; ++j) to[j] += row[j];
+        else
+          for (std::int64_t j = 0; j < p.columns; ++j) to[j] = std::fma(scale, row[j], to[j]);
+      }
+    }
+  };
+  if (p.group == 0) {
+    add_rows(0, p.rows, total);
+  } else {
+    T* group = scratch.get<T>(p.columns);
+    for (std::int64_t i = 0; i < p.rows; i += p.group) {
+      std::fill_n(group, p.columns, T{0});
+      add_rows(i, i + p.group, group);
+      for (std::int64_t j = 0; j < p.columns; ++j) total[j] += group[j];
     }
   }
   narrow(total, p.columns, Out(y.view), 0);
 }
 
 template <class T>
-void sum_and_write(const ColumnSumsParams& p, const Arithmetic& arithmetic, const ConstView& x,
-                   const Out& y, Scratch& scratch) {
+void sum_and_write(const ColumnSumsParams& p, const ProductArithmetic& arithmetic,
+                   const ConstView& x, const Out& y, Scratch& scratch) {
   Scratch::Frame frame(scratch);
   T* total = scratch.get<T>(p.columns);
   std::fill_n(total, p.columns, T{0});

@@ -131,7 +131,11 @@ void gemm(T target, const GemmParams& params, const ConstView& a, const ConstVie
     problem.may_split = false;
     return launch_half_sums(target, problem, left, right, out);
   }
-  launch_matrices(target, problem, left, right, out, scratch);
+  each_terms(problem, out, [&](unsigned first, unsigned count, const ProductOutput& to) {
+    ProductProblem terms = problem;
+    terms.size.terms = count;
+    launch_matrices(target, terms, from_term(left, first), from_term(right, first), to, scratch);
+  });
 }
 
 template void gemm(Target, const GemmParams&, const ConstView&, const ConstView&, const ConstView&,

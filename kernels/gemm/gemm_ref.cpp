@@ -53,7 +53,7 @@ void add_c(const GemmParams& p, const T* bias, const ConstView& c, std::int64_t 
 }
 
 template <class T>
-void gemm_in(const GemmParams& p, const Arithmetic& arithmetic, const GemmAddend& addend,
+void gemm_in(const GemmParams& p, const ProductArithmetic& arithmetic, const GemmAddend& addend,
              const ConstView& a, const ConstView& b, const ConstView& c, const Out& y,
              Scratch& scratch) {
   Scratch::Frame frame(scratch);
@@ -82,6 +82,17 @@ void gemm_in(const GemmParams& p, const Arithmetic& arithmetic, const GemmAddend
                         .accumulate = accumulate},
              scratch);
   };
+  // The same of every matrix of the batch: sums from 0, one after the other added to `to`.
+  const auto fold_matrices = [&](std::int64_t first, std::int64_t rows, bool holds, T* to) {
+    Scratch::Frame matrix_frame(scratch);
+    const std::int64_t size = rows * p.n;
+    T* sums = scratch.get<T>(size);
+    if (!holds) std::fill_n(to, size, T{0});
+    for (std::int64_t i = 0; i < p.batch; ++i) {
+      add_products(i, first, rows, sums, false);
+      for (std::int64_t j = 0; j < size; ++j) to[j] += sums[j];
+    }
+  };
   // The rows [first, first + rows) of result `index`, into `to`, which may already hold a term.
   const auto rows_of = [&](std::int64_t index, std::int64_t first, std::int64_t rows, bool holds,
                            T* to) {
@@ -90,10 +101,15 @@ void gemm_in(const GemmParams& p, const Arithmetic& arithmetic, const GemmAddend
       holds = holds || addend.used;
     };
     if (!late) add_addend();
-    const std::int64_t last = p.sum_batch ? p.batch : index + 1;
-    for (std::int64_t i = index; multiplies && i < last; ++i) {
-      add_products(i, first, rows, to, holds);
-      holds = true;
+    if (p.order == SumOrder::by_matrix) {
+      if (multiplies) fold_matrices(first, rows, holds, to);
+      holds = holds || multiplies;
+    } else {
+      const std::int64_t last = p.sum_batch ? p.batch : index + 1;
+      for (std::int64_t i = index; multiplies && i < last; ++i) {
+        add_products(i, first, rows, to, holds);
+        holds = true;
+      }
     }
     if (late) {
       if (holds && p.alpha != 1)
@@ -135,7 +151,7 @@ void gemm(Ref, const GemmParams& params, const ConstView& a, const ConstView& b,
   const GemmParams p = merge_batch(params, addend);
   const bool wide = a.dtype == DType::fp64 || b.dtype == DType::fp64 ||
                     (addend.used && c.dtype == DType::fp64) || p.accumulator == Accumulator::fp64;
-  Arithmetic sums;
+  ProductArithmetic sums;
   if (!wide) sums = arithmetic(kName, p.accumulator, a.dtype, b.dtype, p.tf32);
   sums.in_order = p.order != SumOrder::fastest;
   if (wide) {

@@ -35,6 +35,11 @@ enum class SumOrder : unsigned char {
   // begins with what the result holds (and beta C): for sums over samples. Cut anywhere along k and
   // continued it has the same bits, and it has them on every device.
   in_order,
+  // With GemmParams::sum_batch: the sum over each matrix of the batch begins at 0 and is formed
+  // by_row; those sums are added in the batch's order, in fp32 or fp64, to what the result holds
+  // (and beta C). For sums over samples of which each has a matrix: cut between matrices and
+  // continued they have the same bits, and the matrices are summed side by side.
+  by_matrix,
 };
 
 std::string_view name(ProductKernel kernel);

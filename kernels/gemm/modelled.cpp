@@ -133,8 +133,8 @@ void tensor_core_product(const TensorCore& core, const Product<float>& p, Scratc
 
 }  // namespace
 
-Arithmetic arithmetic(std::string_view operation, Accumulator accumulator, DType a, DType b,
-                      bool tf32) {
+ProductArithmetic arithmetic(std::string_view operation, Accumulator accumulator, DType a, DType b,
+                             bool tf32) {
   switch (accumulator) {
     case Accumulator::fp32:
     case Accumulator::fp64:
@@ -155,7 +155,8 @@ Arithmetic arithmetic(std::string_view operation, Accumulator accumulator, DType
   return {true, accumulator, operand};
 }
 
-void modelled_product(const Arithmetic& arithmetic, const Product<float>& p, Scratch& scratch) {
+void modelled_product(const ProductArithmetic& arithmetic, const Product<float>& p,
+                      Scratch& scratch) {
   if (p.m == 0 || p.n == 0) return;
   if (p.k == 0) {
     if (p.accumulate) return;

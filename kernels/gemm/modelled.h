@@ -11,7 +11,7 @@
 namespace roundoff {
 
 // How a product of float operands is computed: plain (product()), or modelled.
-struct Arithmetic {
+struct ProductArithmetic {
   bool modelled = false;
   Accumulator accumulator = Accumulator::fp32;
   DType operand = DType::fp32;  // what the values were rounded to; fp32 stands for tf32
@@ -28,14 +28,16 @@ struct Arithmetic {
 // where `tf32` is set. fp32 and mixed operands have no tensor cores on those GPUs and are summed
 // plainly. Throws, naming `operation`, for a type that the GPU's tensor cores lack (V100: all but
 // fp16).
-Arithmetic arithmetic(std::string_view operation, Accumulator accumulator, DType a, DType b,
-                      bool tf32);
+ProductArithmetic arithmetic(std::string_view operation, Accumulator accumulator, DType a, DType b,
+                             bool tf32);
 
 // C = op(A) op(B), or, continuing what C holds, C += op(A) op(B): the sum of one element runs over
 // k in order, from 0 or from C. alpha must be 1.
-void modelled_product(const Arithmetic& arithmetic, const Product<float>& p, Scratch& scratch);
+void modelled_product(const ProductArithmetic& arithmetic, const Product<float>& p,
+                      Scratch& scratch);
 
-inline void multiply(const Arithmetic& arithmetic, const Product<float>& p, Scratch& scratch) {
+inline void multiply(const ProductArithmetic& arithmetic, const Product<float>& p,
+                     Scratch& scratch) {
   if (arithmetic.modelled) {
     modelled_product(arithmetic, p, scratch);
   } else if (arithmetic.in_order) {
@@ -44,7 +46,8 @@ inline void multiply(const Arithmetic& arithmetic, const Product<float>& p, Scra
     product(p);
   }
 }
-inline void multiply(const Arithmetic& arithmetic, const Product<double>& p, Scratch& scratch) {
+inline void multiply(const ProductArithmetic& arithmetic, const Product<double>& p,
+                     Scratch& scratch) {
   arithmetic.in_order ? product_in_order(p, scratch) : product(p);
 }
 

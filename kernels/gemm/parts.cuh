@@ -89,10 +89,43 @@ ROUNDOFF_DEVICE_NAMESPACE {
 
 }  // namespace
 
-// Memory for the parts' sums of a cut product; none where it is whole.
+// A source of a batch of matrices from matrix `first` on.
+template <class Source>
+Source from_term(Source source, unsigned first) {
+  const std::int64_t bytes = static_cast<std::int64_t>(first) * source.stride *
+                             static_cast<std::int64_t>(size_of(source.dtype));
+  if (first != 0) source.data = static_cast<const std::byte*>(source.data) + bytes;
+  return source;
+}
+
+// Calls launch(first, count, out) for terms of a sum by matrix, in order, so that their sums take
+// at most 64 MiB of workspace at a time (or one matrix): a later call adds to what an earlier one
+// left, which has the same bits where the result is of the type that is summed in. Every other sum,
+// and any other result, is one call.
+template <class F>
+void each_terms(const ProductProblem& p, ProductOutput out, F&& launch) {
+  constexpr std::uint64_t kBytes = std::uint64_t{64} << 20;
+  const std::uint64_t size = p.wide ? sizeof(double) : sizeof(float);
+  const std::uint64_t matrix = std::uint64_t{p.size.m} * p.size.n * size;
+  const bool continues = p.order == SumOrder::by_matrix &&
+                         out.dtype == (p.wide ? DType::fp64 : DType::fp32) &&
+                         out.activation == Activation::none;
+  const std::uint64_t most =
+      continues ? std::max<std::uint64_t>(kBytes / std::max<std::uint64_t>(matrix, 1), 1)
+                : p.size.terms;
+  if (p.size.terms <= most) return launch(0U, p.size.terms, out);
+  for (std::uint64_t first = 0; first < p.size.terms; first += most) {
+    const std::uint64_t count = std::min<std::uint64_t>(most, p.size.terms - first);
+    launch(static_cast<unsigned>(first), static_cast<unsigned>(count), out);
+    out.accumulate = true;
+    out.addition = Addition::none;
+  }
+}
+
+// Memory for the parts' sums of a cut product; none where a kernel writes the results.
 template <class C>
 C* partial_sums(const ProductGrid& g, Scratch& scratch) {
-  if (g.cut.parts == 1) return nullptr;
+  if (!g.cut.folded) return nullptr;
   return scratch.get<C>(static_cast<std::int64_t>(g.size.m) * g.size.n * g.size.results *
                         g.cut.parts);
 }
@@ -101,7 +134,7 @@ C* partial_sums(const ProductGrid& g, Scratch& scratch) {
 // cases matrix `result * parts + part` is a block's.
 template <class C>
 ProductOutput kernel_output(const ProductGrid& g, const ProductOutput& out, C* partial) {
-  if (g.cut.parts == 1) return out;
+  if (!g.cut.folded) return out;
   ProductOutput to;
   to.y = partial;
   to.dtype = sizeof(C) == 8 ? DType::fp64 : DType::fp32;
@@ -115,7 +148,7 @@ ProductOutput kernel_output(const ProductGrid& g, const ProductOutput& out, C* p
 template <class C, class T>
 void launch_add_parts(T target, const ProductProblem& p, const ProductGrid& g,
                       const ProductOutput& out, const C* partial) {
-  if (g.cut.parts == 1) return;
+  if (!g.cut.folded) return;
   const std::int64_t size = static_cast<std::int64_t>(p.size.m) * p.size.n * p.size.results;
   launch(target,
          {.name = p.name,

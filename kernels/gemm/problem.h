@@ -23,8 +23,8 @@ enum class MmaOperand : unsigned char { none, fp16, bf16, tf32 };
 struct ProductProblem {
   const char* name = "product";  // of the operation, in messages and profiles
   ProductSizes size;
-  bool wide = false;      // in fp64
-  Arithmetic arithmetic;  // where not wide
+  bool wide = false;             // in fp64
+  ProductArithmetic arithmetic;  // where not wide
   MmaOperand operand = MmaOperand::none;
   // The sum may be cut into parts: for sums over samples. A sum that belongs to one sample must not
   // depend on how many others there are, nor on how they are cut.
@@ -37,7 +37,7 @@ struct ProductProblem {
 
 // Tensor cores take operands of one 16-bit type, and fp32 ones as tf32; modelled arithmetic takes
 // mixed ones as tf32 too.
-inline MmaOperand mma_operand(const Arithmetic& arithmetic, DType a, DType b, bool tf32) {
+inline MmaOperand mma_operand(const ProductArithmetic& arithmetic, DType a, DType b, bool tf32) {
   if (a == b && a == DType::fp16) return MmaOperand::fp16;
   if (a == b && a == DType::bf16) return MmaOperand::bf16;
   const bool narrow = size_of(a) <= 4 && size_of(b) <= 4;
@@ -52,6 +52,7 @@ struct ProductCut {
   unsigned blocks = 1;  // of one matrix
   unsigned all_blocks = 0;
   unsigned parts = 1, blocks_a_part = 0;
+  bool folded = false;  // the parts' sums begin at 0 and are added by a launch of their own
 };
 
 // At least 4 blocks (256 products) a part, no more parts than give a large device something to do,
@@ -66,6 +67,8 @@ inline ProductCut product_cut(const ProductProblem& p) {
   std::uint64_t parts = 1;
   if (p.order == SumOrder::in_order) {
     parts = 1;
+  } else if (p.order == SumOrder::by_matrix) {
+    parts = std::max(p.size.terms, 1U);
   } else if (p.split != 0) {
     parts = std::clamp<std::uint64_t>(p.split, 1, std::max<std::uint64_t>(all, 1));
   } else if (p.may_split && !p.arithmetic.modelled) {
@@ -78,6 +81,8 @@ inline ProductCut product_cut(const ProductProblem& p) {
   cut.parts = cut.blocks_a_part == 0
                   ? 1
                   : static_cast<unsigned>((all + cut.blocks_a_part - 1) / cut.blocks_a_part);
+  // One matrix alone is folded too, as it would be among others.
+  cut.folded = cut.parts != 1 || (p.order == SumOrder::by_matrix && all != 0);
   return cut;
 }
 

@@ -20,6 +20,9 @@ std::string product_refusal(ProductKernel kernel, const ProductProblem& p, const
       kernel != ProductKernel::tiles)
     return "sums in order are for the kernels naive and tiles: tensor cores add in blocks";
   const bool plain = kernel == ProductKernel::naive || kernel == ProductKernel::tiles;
+  if (p.order == SumOrder::by_matrix && !plain && kernel != ProductKernel::mma &&
+      kernel != ProductKernel::sm80)
+    return "sums by matrix are for the kernels naive, tiles, mma and sm80";
   if (plain) {
     if (p.arithmetic.modelled)
       return concat("accumulator ", name(p.arithmetic.accumulator),
@@ -41,7 +44,7 @@ ProductKernel select_kernel(const ProductProblem& p, const ProductTraits& t) {
   if (p.wide || p.operand == MmaOperand::none || p.order == SumOrder::in_order)
     return ProductKernel::tiles;
   // The choice below looks at m.
-  if (p.order == SumOrder::by_row) return ProductKernel::sm80;
+  if (p.order != SumOrder::fastest) return ProductKernel::sm80;
   // Blocks of small results would mostly be empty in tiles of 64 and more, and a sum that is not
   // one stage of 64 deep has nothing to overlap.
   const bool large = p.size.m > 64 && p.size.n > 64 && p.size.depth >= 64;

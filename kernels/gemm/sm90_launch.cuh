@@ -110,7 +110,7 @@ inline Sm90Tile tile_of(const ProductProblem& p) {
   return Sm90Tile::small;
 }
 
-inline LaunchConfig with_arithmetic(LaunchConfig config, const Arithmetic& arithmetic) {
+inline LaunchConfig with_arithmetic(LaunchConfig config, const ProductArithmetic& arithmetic) {
   config.needs = Architecture::sm_90a;
   if (arithmetic.modelled) config.tensor_core = arithmetic.accumulator;
   return config;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/base/format.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/gemm/column_sums.h"
 #include "kernels/gemm/gemm.h"
@@ -211,6 +212,102 @@ TEST_CASE("column sums in order: the bits of a plain loop, and of every cut") {
   }
 }
 
+TEST_CASE("products by matrix: every cut between matrices has the bits of chains that are folded") {
+  constexpr std::int64_t kBatch = 7, kM = 5, kN = 19, kK = 11;
+  std::mt19937 random(29);
+  Scratch scratch;
+  const Array a(DType::fp16, {kBatch, kK, kM}, normal(kBatch * kK * kM, DType::fp16, random));
+  const Array b(DType::fp16, {kBatch, kK, kN}, normal(kBatch * kK * kN, DType::fp16, random));
+  const Array before(DType::fp32, {kM, kN}, normal(kM * kN, DType::fp32, random));
+  std::vector<double> expected;
+  for (std::int64_t i = 0; i < kM; ++i)
+    for (std::int64_t j = 0; j < kN; ++j) {
+      auto total = static_cast<float>(before[i * kN + j]);
+      for (std::int64_t s = 0; s < kBatch; ++s) {
+        float sum = 0;
+        for (std::int64_t k = 0; k < kK; ++k)
+          sum = std::fma(static_cast<float>(a[(s * kK + k) * kM + i]),
+                         static_cast<float>(b[(s * kK + k) * kN + j]), sum);
+        total += sum;
+      }
+      expected.push_back(static_cast<double>(total));
+    }
+  for (int trial = 0; trial < 20; ++trial) {
+    Array y(DType::fp32, {kM, kN}, before.values());
+    std::int64_t first = 0;
+    for (const std::int64_t count : random_cut(kBatch, random)) {
+      gemm(Ref{},
+           {.batch = count,
+            .m = kM,
+            .n = kN,
+            .k = kK,
+            .trans_a = true,
+            .stride_a = kK * kM,
+            .stride_b = kK * kN,
+            .sum_batch = true,
+            .order = SumOrder::by_matrix},
+           rows(a, first, count), rows(b, first, count), ConstView::absent(),
+           y.out(Write::accumulate), scratch);
+      first += count;
+    }
+    CHECK(y.values() == expected);
+    CHECK(y.guards_intact());
+  }
+  // A narrow result is rounded once, from the sum of all of them.
+  Array narrow(DType::fp16, {kM, kN}), wide(DType::fp32, {kM, kN});
+  const GemmParams whole{.batch = kBatch,
+                         .m = kM,
+                         .n = kN,
+                         .k = kK,
+                         .trans_a = true,
+                         .stride_a = kK * kM,
+                         .stride_b = kK * kN,
+                         .sum_batch = true,
+                         .order = SumOrder::by_matrix};
+  gemm(Ref{}, whole, *a, *b, ConstView::absent(), narrow.out(), scratch);
+  gemm(Ref{}, whole, *a, *b, ConstView::absent(), wide.out(), scratch);
+  for (std::int64_t i = 0; i < kM * kN; ++i)
+    CHECK(narrow[i] == round_to_format(wide[i], kFp16).value);
+}
+
+TEST_CASE(
+    "column sums by groups: every cut between groups has the bits of chains that are folded") {
+  constexpr std::int64_t kGroups = 9, kRows = 13, kColumns = 21;
+  std::mt19937 random(37);
+  Scratch scratch;
+  const Array x(DType::bf16, {kGroups * kRows, kColumns},
+                normal(kGroups * kRows * kColumns, DType::bf16, random));
+  const Array before(DType::fp32, {kColumns}, normal(kColumns, DType::fp32, random));
+  for (const double scale : {1.0, 0.7}) {
+    std::vector<double> expected;
+    for (std::int64_t j = 0; j < kColumns; ++j) {
+      auto total = static_cast<float>(before[j]);
+      for (std::int64_t g = 0; g < kGroups; ++g) {
+        float sum = 0;
+        for (std::int64_t i = g * kRows; i < (g + 1) * kRows; ++i)
+          sum = std::fma(static_cast<float>(scale), static_cast<float>(x[i * kColumns + j]), sum);
+        total += sum;
+      }
+      expected.push_back(static_cast<double>(total));
+    }
+    for (int trial = 0; trial < 20; ++trial) {
+      Array y(DType::fp32, {kColumns}, before.values());
+      std::int64_t first = 0;
+      for (const std::int64_t count : random_cut(kGroups, random)) {
+        column_sums(Ref{},
+                    {.rows = count * kRows,
+                     .columns = kColumns,
+                     .scale = scale,
+                     .in_order = true,
+                     .group = kRows},
+                    rows(x, first * kRows, count * kRows), y.out(Write::accumulate), scratch);
+        first += count;
+      }
+      CHECK(y.values() == expected);
+    }
+  }
+}
+
 TEST_CASE("convolutions in order: dw and db of every cut have the same bits, y and dx their own") {
   struct Case {
     Shape x, w;
@@ -225,6 +322,9 @@ TEST_CASE("convolutions in order: dw and db of every cut have the same bits, y a
       {{9, 6, 6, 6}, {4, 3, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .groups = 2}},
       {{9, 6, 6, 9}, {9, 3, 3, 1}, {.stride = {2, 1}, .padding = {1, 1}, .groups = 9}},
       {{9, 4, 4, 7}, {10, 1, 1, 7}, {}},
+      {{9, 8, 8, 7}, {10, 1, 1, 7}, {}},
+      {{9, 9, 9, 9}, {9, 3, 3, 1}, {.padding = {1, 1}, .groups = 9}},
+      {{9, 9, 9, 6}, {4, 3, 3, 3}, {.padding = {1, 1}, .groups = 2}},
       {{9, 2, 2, 3}, {4, 2, 2, 3}, {.padding = {1, 1}}},
   };
   std::mt19937 random(31);
@@ -303,7 +403,8 @@ TEST_CASE("convolutions in order: dw and db of every cut have the same bits, y a
       const std::int64_t taps = z.r * z.s;
       CHECK(within(whole.y, exact_y, scale_y, taps * c.w[3]));
       CHECK(within(whole.dx, exact_dx, scale_dx, taps * z.k / params.groups));
-      CHECK(within(whole.dw, exact_dw, scale_dw, z.n * z.p * z.q));
+      const bool folded = z.p * z.q >= kSamplePixels && (params.groups == 1 || c.w[3] == 1);
+      CHECK(within(whole.dw, exact_dw, scale_dw, folded ? z.n + z.p * z.q : z.n * z.p * z.q));
     }
   }
 }
@@ -324,6 +425,19 @@ TEST_CASE("sums in order refuse what cannot be continued") {
                        Error);
   CHECK_THROWS_WITH_AS(run({.split = 2}, Write::accumulate, y), doctest::Contains("neither split"),
                        Error);
+  GemmParams apart{.m = 4, .n = 4, .k = 4, .order = SumOrder::by_matrix};
+  CHECK_THROWS_WITH_AS(gemm(Ref{}, apart, *a, *a, ConstView::absent(), y.out(), scratch),
+                       doctest::Contains("sum_batch expected"), Error);
+  apart.sum_batch = true;
+  apart.accumulator = Accumulator::h100;
+  CHECK_THROWS_WITH_AS(gemm(Ref{}, apart, *a, *a, ConstView::absent(), y.out(), scratch),
+                       doctest::Contains("sums in order are formed in fp32 or fp64"), Error);
+  for (const ColumnSumsParams& p :
+       {ColumnSumsParams{.rows = 4, .columns = 4, .in_order = true, .group = 3},
+        ColumnSumsParams{.rows = 4, .columns = 4, .in_order = true, .group = -1},
+        ColumnSumsParams{.rows = 4, .columns = 4, .group = 2}})
+    CHECK_THROWS_WITH_AS(column_sums(Ref{}, p, *a, Array(DType::fp32, {4}).out(), scratch),
+                         doctest::Contains("a divisor of the 4 rows expected"), Error);
   Array wide(DType::fp64, {4, 4}, ones(16));
   CHECK_THROWS_WITH_AS(run({}, Write::accumulate, wide),
                        doctest::Contains("cannot begin with what an output in fp64 holds"), Error);

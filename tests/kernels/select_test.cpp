@@ -124,6 +124,16 @@ TEST_CASE("by rows and in order neither kernel nor cut looks at the number of ro
         p.order = SumOrder::by_row;
         CHECK(select_kernel(p, traits(architecture)) ==
               (operand == MmaOperand::none ? ProductKernel::tiles : ProductKernel::sm80));
+        p.order = SumOrder::by_matrix;
+        p.size.terms = 5;
+        CHECK(select_kernel(p, traits(architecture)) ==
+              (operand == MmaOperand::none ? ProductKernel::tiles : ProductKernel::sm80));
+        CHECK(product_cut(p).parts == 5);
+        CHECK(product_cut(p).folded);
+        CHECK_FALSE(product_refusal(ProductKernel::sm90, p, traits(architecture)).empty());
+        p.size.terms = 1;
+        CHECK(product_cut(p).parts == 1);
+        CHECK(product_cut(p).folded);
         p.order = SumOrder::in_order;
         CHECK(select_kernel(p, traits(architecture)) == ProductKernel::tiles);
         CHECK(product_cut(p).parts == 1);

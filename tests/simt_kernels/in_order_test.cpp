@@ -65,11 +65,77 @@ TEST_CASE("products in order on a device have the reference's bits") {
   }
 }
 
+TEST_CASE("products by matrix on a device have the reference's bits, whatever the kernel") {
+  std::mt19937 random(11);
+  constexpr std::int64_t kBatch = 3, kM = 40, kN = 35;
+  for (const DType dtype : {DType::fp32, DType::fp16, DType::fp64}) {
+    for (const ProductKernel kernel : {ProductKernel::automatic, ProductKernel::naive,
+                                       ProductKernel::tiles, ProductKernel::mma}) {
+      if (kernel == ProductKernel::naive && dtype == DType::fp64) continue;
+      if (kernel == ProductKernel::mma && dtype != DType::fp16) continue;
+      for (const std::int64_t k : {1, 37, 150}) {
+        for (const std::int64_t batch : {std::int64_t{1}, kBatch}) {
+          CAPTURE(name(dtype));
+          CAPTURE(name(kernel));
+          CAPTURE(k);
+          CAPTURE(batch);
+          const DType sum = dtype == DType::fp64 ? DType::fp64 : DType::fp32;
+          const Array a(dtype, {batch, k, kM}, normal(batch * k * kM, dtype, random));
+          const Array b(dtype, {batch, k, kN}, normal(batch * k * kN, dtype, random));
+          const Array y(sum, {kM, kN}, normal(kM * kN, sum, random));
+          for (const Write write : {Write::overwrite, Write::accumulate})
+            CHECK(agrees(a, b, y, write,
+                         [&](auto target, const ConstView& l, const ConstView& r, const Out& out,
+                             Scratch& scratch) {
+                           gemm(target,
+                                {.batch = batch,
+                                 .m = kM,
+                                 .n = kN,
+                                 .k = k,
+                                 .trans_a = true,
+                                 .stride_a = k * kM,
+                                 .stride_b = k * kN,
+                                 .sum_batch = true,
+                                 .kernel = kernel,
+                                 .order = SumOrder::by_matrix},
+                                l, r, ConstView::absent(), out, scratch);
+                         }));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("sums by matrix that do not fit the workspace together come in turns") {
+  // Five matrices of 17 MiB: three at a time.
+  constexpr std::int64_t kBatch = 5, kSize = 2100;
+  std::mt19937 random(13);
+  const Array a(DType::fp16, {kBatch, 1, kSize}, normal(kBatch * kSize, DType::fp16, random));
+  const Array b(DType::fp16, {kBatch, 1, kSize}, normal(kBatch * kSize, DType::fp16, random));
+  const Array y(DType::fp32, {kSize, kSize}, std::vector<double>(kSize * kSize, 0.1F));
+  CHECK(agrees(
+      a, b, y, Write::accumulate,
+      [&](auto target, const ConstView& l, const ConstView& r, const Out& out, Scratch& scratch) {
+        gemm(target,
+             {.batch = kBatch,
+              .m = kSize,
+              .n = kSize,
+              .k = 1,
+              .trans_a = true,
+              .stride_a = kSize,
+              .stride_b = kSize,
+              .sum_batch = true,
+              .order = SumOrder::by_matrix},
+             l, r, ConstView::absent(), out, scratch);
+      }));
+}
+
 TEST_CASE("column sums in order on a device have the reference's bits") {
   std::mt19937 random(5);
   for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16}) {
     for (const std::int64_t rows : {1, 7, 300}) {
       for (const double scale : {1.0, 0.3}) {
+        const std::int64_t group = rows == 300 ? 75 : 0;
         constexpr std::int64_t kColumns = 131;
         const Array x(dtype, {rows, kColumns}, normal(rows * kColumns, dtype, random));
         const Array y(DType::fp32, {kColumns}, normal(kColumns, DType::fp32, random));
@@ -77,10 +143,13 @@ TEST_CASE("column sums in order on a device have the reference's bits") {
           CHECK(agrees(x, x, y, write,
                        [&](auto target, const ConstView& in, const ConstView&, const Out& out,
                            Scratch& scratch) {
-                         column_sums(
-                             target,
-                             {.rows = rows, .columns = kColumns, .scale = scale, .in_order = true},
-                             in, out, scratch);
+                         column_sums(target,
+                                     {.rows = rows,
+                                      .columns = kColumns,
+                                      .scale = scale,
+                                      .in_order = true,
+                                      .group = group},
+                                     in, out, scratch);
                        }));
       }
     }
@@ -101,6 +170,10 @@ TEST_CASE("convolutions in order on a device have the reference's bits") {
       {{3, 6, 6, 9}, {9, 3, 3, 1}, {.stride = {2, 1}, .padding = {1, 1}, .groups = 9}},
       {{3, 6, 6, 16}, {16, 3, 3, 1}, {.padding = {1, 1}, .groups = 16}},
       {{3, 4, 4, 7}, {10, 1, 1, 7}, {}},
+      {{3, 8, 8, 7}, {10, 1, 1, 7}, {}},
+      {{3, 9, 9, 5}, {40, 3, 3, 5}, {.padding = {1, 1}}},
+      {{3, 9, 9, 9}, {9, 3, 3, 1}, {.padding = {1, 1}, .groups = 9}},
+      {{3, 9, 9, 6}, {4, 3, 3, 3}, {.padding = {1, 1}, .groups = 2}},
   };
   std::mt19937 random(7);
   for (const Case& c : cases) {

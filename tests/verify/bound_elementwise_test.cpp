@@ -143,6 +143,15 @@ TEST_CASE("dropout and embedding") {
   for (const double t : rows.tolerance) CHECK(t == 0);
 }
 
+TEST_CASE("sums on tensor cores are no plain reductions") {
+  const Values x{1, 2};
+  const std::int64_t axes[] = {0};
+  const Arithmetic core{.tensor_core = kH100};
+  CHECK_THROWS_WITH_AS(bound::reduce(oracle::Reduce::sum, x, {2}, axes, core),
+                       doctest::Contains("tensor cores"), Error);
+  CHECK(bound::reduce(oracle::Reduce::max, x, {2}, axes, core).reference[0] == 2);
+}
+
 TEST_CASE("reductions and pooling") {
   using oracle::Reduce;
   const Shape shape{50, 40};

@@ -33,7 +33,7 @@ long double cut(long double x, int exponent) {
 }
 
 // One dot product in a tensor core's arithmetic, as verify/bound/linear.h describes it.
-float tensor_core_dot(const TensorCore& t, std::int64_t k, const double* a, const double* b) {
+float tensor_core_dot(const AlignedSums& t, std::int64_t k, const double* a, const double* b) {
   const auto exponent_of = [&](double x) {
     return std::max(static_cast<int>(std::ilogb(x)), t.operands.emin);
   };
@@ -136,7 +136,7 @@ TEST_CASE("the running bound holds for the loop that it follows, and finds every
 }
 
 TEST_CASE("tensor-core arithmetic stays within its bound, subnormal operands included") {
-  for (const TensorCore& t : {kV100, kA100, kH100})
+  for (const AlignedSums& t : {kV100, kA100, kH100})
     for (const double scale : {1.0, 0x1p-14, 0x1p-20})
       for (const std::int64_t k : {1, 15, 16, 100, 1000}) {
         const MatmulParams p{.m = 1, .n = 1, .k = k};
@@ -152,7 +152,7 @@ TEST_CASE("tensor-core arithmetic stays within its bound, subnormal operands inc
 
 TEST_CASE("without raising subnormals to emin the tensor-core bound would break") {
   // 2^-24 is aligned as if it were 2^-14: times 2^15 it cuts its neighbours 2^10 times too early.
-  const TensorCore t{4, 0, kFp16};
+  const AlignedSums t{4, 0, kFp16};
   const double odd = 1 + 0x1p-10;
   const double small = (2 - 0x1p-10) * 0x1p-9;
   const Values a{0x1p-24, odd, odd, odd}, b{0x1p15, small, small, small};

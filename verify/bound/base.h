@@ -42,14 +42,14 @@ struct Bound {
 
 // Tensor cores: blocks of `block` products and the running sum are aligned to the largest exponent,
 // cut to 2^-(23 + extra_bits) of it, added exactly, and cut to fp32.
-struct TensorCore {
+struct AlignedSums {
   int block = 16;
   int extra_bits = 2;
   Format operands = kFp16;  // subnormal operands align as if they had its emin
 };
-inline constexpr TensorCore kV100{4, 0, kFp16};
-inline constexpr TensorCore kA100{8, 1, kFp16};
-inline constexpr TensorCore kH100{16, 2, kFp16};
+inline constexpr AlignedSums kV100{4, 0, kFp16};
+inline constexpr AlignedSums kA100{8, 1, kFp16};
+inline constexpr AlignedSums kH100{16, 2, kFp16};
 
 struct Arithmetic {
   Format accumulator = kFp32;
@@ -65,7 +65,7 @@ struct Arithmetic {
   bool flushes_subnormals = false;
   // The operation itself first rounds its operands (tf32).
   std::optional<Format> operand_rounding{};
-  std::optional<TensorCore> tensor_core{};
+  std::optional<AlignedSums> tensor_core{};
   // With tensor_core: kernels of a device, some of which use it. A sum may have been formed on it,
   // in blocks that each run of the depth fills up with zeros and in parts that are added in fp32,
   // or in plain fp32: the larger bound stands.

@@ -50,7 +50,7 @@ Bound products(std::vector<double> reference, std::span<const double> magnitude,
   double underflow = static_cast<double>(terms) * a.underflow();
   BoundKind kind = a.sum_kind();
   if (a.tensor_core) {
-    const TensorCore& t = *a.tensor_core;
+    const AlignedSums& t = *a.tensor_core;
     double blocks = std::ceil(static_cast<double>(terms) / t.block);
     if (a.or_plain) {
       const auto stretches = static_cast<double>(std::max<std::int64_t>(runs, 1));

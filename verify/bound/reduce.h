@@ -12,6 +12,7 @@ namespace roundoff::bound {
 // max:  exact.
 // norm: relative (h + 3) u / 2: h + 1 roundings of the squares' sum are halved by the root, which
 //       adds its own. An implementation must not lose squares to over- or underflow.
+// Throws for sums on tensor cores: those are products with 1, bound::products().
 Bound reduce(oracle::Reduce f, oracle::In x, const Shape& shape, std::span<const std::int64_t> axes,
              const Arithmetic& a);
 
