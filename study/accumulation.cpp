@@ -224,8 +224,8 @@ void accumulation_cuts(const Options& options, const Dataset& data, Result& resu
                     "unequal micro-batches is as wrong in fp64.",
                 .x_label = "precision",
                 .y_label = "relative difference",
-                .series = {{"by samples", {}, {}, Series::Style::line_and_dots},
-                           {"mean of means", {}, {}, Series::Style::line_and_dots}},
+                .series = {{"by samples", {}, {}, Series::Style::dots},
+                           {"mean of means", {}, {}, Series::Style::dots}},
                 .log_y = true};
   double x_at = 0;
   for (const Row& r :

@@ -185,6 +185,7 @@ void accumulation_variance(const Options& options, const Dataset& data, Result& 
                {"sigma^2 / n, finite population", kPredicted, 4}});
   Series measured{"measured", {}, {}, Series::Style::dots};
   Series predicted{"sigma^2 / n (N - n) / (N - 1)", {}, {}, Series::Style::line};
+  predicted.provenance = kPredicted;
   bool holds = true;
   double worst = 0;
   // A level at which none of the sizes is expected outside by chance.

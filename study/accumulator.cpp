@@ -352,17 +352,18 @@ Result run_accumulator(const Options& options) {
       "beside the bound that is computed from the arithmetic and the operands.",
       "For the training runs, one network is trained from the same weights on the same data, and "
       "the accumulator of its products and sums is the only thing that differs."};
-  Table table("errors by length and accumulator", {{"operation"},
-                                                   {"length"},
-                                                   {"accumulator"},
-                                                   {"largest_error", Provenance::modelled, 3},
-                                                   {"its_bound", Provenance::modelled, 3},
-                                                   {"largest_ratio", Provenance::modelled, 3},
-                                                   {"mean_signed_error", Provenance::modelled, 3},
-                                                   {"standard_errors", Provenance::modelled, 3}});
+  Table table("Errors by length and accumulator",
+              {{"operation"},
+               {"length"},
+               {"accumulator"},
+               {"largest error", Provenance::modelled, 3},
+               {"its bound", Provenance::modelled, 3},
+               {"largest error / bound", Provenance::modelled, 3},
+               {"mean signed error", Provenance::modelled, 3},
+               {"in standard errors", Provenance::modelled, 3}});
   table.add_note(
-      "errors are relative to the sum of magnitudes; a mean signed error below 0 leans "
-      "towards zero");
+      "Errors are relative to the sum of magnitudes; a mean signed error below 0 leans towards "
+      "zero.");
   const std::uint64_t seed = result.seeds.front() * 1000;
   products(options, grid, seed, result, table);
   sums(options, grid, seed, result, table);

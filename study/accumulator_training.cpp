@@ -58,14 +58,14 @@ void accumulator_training(const Options& options, const std::vector<std::uint64_
   GlyphSettings glyphs;
   if (options.quick) glyphs.train_scenes = 60;
   const Dataset data = study_data(options, glyphs);
-  Table table(concat("training, ", steps, " windows of 32, fp16 mixed precision"),
+  Table table(concat("Training: ", steps, " windows of 32, fp16 mixed precision"),
               {{"accumulator"},
                {"seed"},
-               {"first_gradient_deviation", kMeasured, 3},
-               {"weights_deviation", kMeasured, 3},
-               {"validation_loss", kMeasured, 5},
-               {"validation_accuracy", kMeasured, 4},
-               {"skipped", Provenance::counted}});
+               {"first gradient's deviation", kMeasured, 3},
+               {"weights' deviation", kMeasured, 3},
+               {"validation loss", kMeasured, 5},
+               {"validation accuracy", kMeasured, 4},
+               {"skipped windows", Provenance::counted}});
   constexpr Accumulator kTrained[] = {Accumulator::fp64, Accumulator::fp32, Accumulator::h100,
                                       Accumulator::a100, Accumulator::v100, Accumulator::fp16};
   Values fp32_losses;
@@ -100,8 +100,8 @@ void accumulator_training(const Options& options, const std::vector<std::uint64_
     }
   }
   table.add_note(
-      "deviations: L2, relative, from the run with the same seed in which sums are formed in fp64; "
-      "evaluation adds in fp32 in every row");
+      "Deviations: L2, relative, from the run with the same seed in which sums are formed in fp64. "
+      "Evaluation adds in fp32 in every row.");
   result.tables.push_back(std::move(table));
   result.claims.push_back(
       {"The accumulator alone: an fp16 one moves the first gradient further than any GPU's fp32 "

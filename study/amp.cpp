@@ -308,7 +308,7 @@ Result run_amp(const Options& options) {
                      .x_label = "precision",
                      .y_label = "points",
                      .series = {{"one seed", {}, {}, Series::Style::dots}}};
-  std::string conclusion;
+  std::vector<std::string> conclusions;
   const auto rows = [&](const char* images, Evaluation Run::*of) {
     const auto n = static_cast<std::int64_t>((runs[0][0].*of).correct.size());
     const std::vector<std::int64_t> cluster = clusters(data, n, settings.images_per_scene);
@@ -326,9 +326,8 @@ Result run_amp(const Options& options) {
                       points(c.seeds.interval), c.apart,
                       n * static_cast<std::int64_t>(result.seeds.size()), said});
       if (of != &Run::test) continue;
-      conclusion +=
-          concat(conclusion.empty() ? "" : " ", name(kPrecisions[p]), ": ", text(c.scenes, 100, 2),
-                 " points against fp32 over ", c.scenes.clusters, " scenes; ", said, ".");
+      conclusions.push_back(concat(name(kPrecisions[p]), " minus fp32, in points of accuracy: ",
+                                   text(c.scenes, 100, 2), "; ", said, "."));
       differences.categories.emplace_back(name(kPrecisions[p]));
       const std::vector<double> r = accuracies(0, of);
       for (std::size_t s = 0; s < a.size(); ++s) {
@@ -369,7 +368,7 @@ Result run_amp(const Options& options) {
        "Wilson's 95% interval.",
        concat(chance, " runs are not above; 0 expected"), chance == 0});
 
-  result.shows = {conclusion};
+  result.shows = std::move(conclusions);
   result.does_not_show = {
       "Equality: an interval inside the margin excludes larger differences, at 95%, here.",
       "Anything about other networks, data, schedules or lengths of training: this is one small "

@@ -18,6 +18,30 @@ std::string word(const std::string& text, const char* fallback) {
   return out.empty() ? fallback : out;
 }
 
+// BibTeX's accents as Unicode's combining characters, and no braces.
+std::string without_tex(const std::string& text) {
+  constexpr std::pair<char, const char*> kAccents[] = {
+      {'\'', "\u0301"}, {'`', "\u0300"}, {'^', "\u0302"}, {'"', "\u0308"}, {'~', "\u0303"}};
+  std::string out;
+  const char* accent = nullptr;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '{' || text[i] == '}') continue;
+    if (text[i] == '\\' && i + 1 < text.size()) {
+      const auto* found = std::find_if(std::begin(kAccents), std::end(kAccents),
+                                       [&](const auto& a) { return a.first == text[i + 1]; });
+      if (found != std::end(kAccents)) {
+        accent = found->second;
+        ++i;
+        continue;
+      }
+    }
+    out += text[i];
+    if (accent != nullptr) out += accent;
+    accent = nullptr;
+  }
+  return out;
+}
+
 const std::string* find(const Reference& reference, const char* field) {
   for (const auto& [name, value] : reference.fields)
     if (name == field) return &value;
@@ -61,9 +85,7 @@ std::string sentence(const Reference& reference) {
     const std::string* value = find(reference, field);
     if (value == nullptr || value->empty()) continue;
     std::string part = *value;
-    part.erase(
-        std::remove_if(part.begin(), part.end(), [](char c) { return c == '{' || c == '}'; }),
-        part.end());
+    part = without_tex(part);
     const std::string name = field;
     if (name == "volume") part = "vol. " + part;
     if (name == "pages") part = "pp. " + part;

@@ -120,10 +120,18 @@ void check(const Figure& figure) {
   }
 }
 
+std::vector<Provenance> provenances(const Figure& figure) {
+  std::vector<Provenance> kinds;
+  for (const Series& s : figure.series) {
+    const Provenance kind = s.provenance.value_or(figure.provenance);
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+  }
+  if (kinds.empty()) kinds.push_back(figure.provenance);
+  return kinds;
+}
+
 Table data_table(const Figure& figure) {
   const bool named = !figure.categories.empty();
-  const bool intervals = std::any_of(figure.series.begin(), figure.series.end(),
-                                     [](const Series& s) { return !s.low.empty(); });
   std::vector<Column> columns{{"series"}};
   // A table's columns have names of their own: equal axis labels would be one key in JSON.
   const std::string x = figure.x_label.empty() ? "x" : figure.x_label;
@@ -134,10 +142,24 @@ Table data_table(const Figure& figure) {
   } else {
     columns.push_back({x, figure.provenance, 6});
   }
-  columns.push_back({y, figure.provenance, 6});
-  if (intervals) {
-    columns.push_back({"low", figure.provenance, 6});
-    columns.push_back({"high", figure.provenance, 6});
+  struct Group {
+    Provenance kind = Provenance::none;
+    bool intervals = false;
+  };
+  std::vector<Group> groups;
+  for (const Provenance kind : provenances(figure)) {
+    Group group{kind};
+    for (const Series& s : figure.series)
+      group.intervals =
+          group.intervals || (s.provenance.value_or(figure.provenance) == kind && !s.low.empty());
+    groups.push_back(group);
+  }
+  for (const Group& group : groups) {
+    const std::string apart = groups.size() > 1 ? concat(", ", name(group.kind)) : "";
+    columns.push_back({concat(y, apart), group.kind, 6});
+    if (!group.intervals) continue;
+    columns.push_back({concat("low", apart), group.kind, 6});
+    columns.push_back({concat("high", apart), group.kind, 6});
   }
   Table table(figure.name, columns);
   for (const Series& s : figure.series) {
@@ -153,15 +175,18 @@ Table data_table(const Figure& figure) {
       } else {
         row.emplace_back(at);
       }
-      row.emplace_back(s.y[i]);
-      if (intervals) {
-        for (const std::vector<double>* ends : {&s.low, &s.high}) {
-          if (ends->empty()) {
-            row.emplace_back();
-          } else {
-            row.emplace_back((*ends)[i]);
-          }
-        }
+      const auto add = [&](bool present, double value) {
+        if (present)
+          row.emplace_back(value);
+        else
+          row.emplace_back();
+      };
+      for (const Group& group : groups) {
+        const bool own = s.provenance.value_or(figure.provenance) == group.kind;
+        add(own, s.y[i]);
+        if (!group.intervals) continue;
+        for (const std::vector<double>* ends : {&s.low, &s.high})
+          add(own && !ends->empty(), ends->empty() ? 0 : (*ends)[i]);
       }
       table.add_row(std::move(row));
     }
@@ -193,11 +218,15 @@ std::string gnuplot_script(const Figure& f) {
       if (!has_place(f, s, i)) continue;
       x_range.add(s.x[i]);
       y_range.add(s.y[i]);
+      if (s.low.empty()) continue;
+      for (const std::vector<double>* ends : {&s.low, &s.high})
+        y_range.add(bar_end(f, *ends, s, i));
     }
   }
   // The legend is under the plot, in as many columns as fit, and the picture grows by its rows.
   const bool legend = shown > 1;
-  const std::size_t fit = static_cast<std::size_t>(kWidth - 20) / (60 + 9 * longest);
+  // It begins under the axis, some 120 points from the left; a letter is 10 wide at most.
+  const std::size_t fit = static_cast<std::size_t>(kWidth - 130) / (65 + 10 * longest);
   const std::size_t columns = std::clamp<std::size_t>(fit, 1, 3);
   const std::size_t rows = legend ? (shown + columns - 1) / columns : 0;
   std::size_t widest_category = 0;
@@ -250,6 +279,9 @@ std::string gnuplot_script(const Figure& f) {
   const double bar = bars > 0 ? 0.8 * step / bars : 0;
   // Points at the frame would be cut.
   if (bars == 0 && !f.log_y) out += "set offsets 0, 0, graph 0.05, graph 0.05\n";
+  // Nor does an axis of what is never negative go below zero.
+  const bool from_zero = y_range.low >= 0 && y_range.low <= 0.25 * y_range.high;
+  if (bars == 0 && !f.log_y && from_zero) out += "set yrange [0:*]\n";
   if (bars > 0) {
     out += "set style fill solid 0.75 border -1\nset boxwidth " + shortest(bar) + "\n";
     // A bar's length is its value, so its axis starts at zero.

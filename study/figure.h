@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "study/study.h"
 
@@ -11,8 +12,11 @@ namespace roundoff::study {
 // Throws Error, naming the figure, for series whose x, y, low and high differ in length.
 void check(const Figure& figure);
 
-// A row a point: series, x (and its category's name), y, and the interval where there is one.
-// What cannot be drawn is in it.
+// Where the figure's numbers come from: its series' kinds, in their order, without repetition.
+std::vector<Provenance> provenances(const Figure& figure);
+
+// A row a point: series, x (and its category's name), y, and the interval where there is one; a
+// column of each for every kind of provenance. What cannot be drawn is in it.
 Table data_table(const Figure& figure);
 
 // Points that have a place on the figure's axes, and those that have none: not finite, or not

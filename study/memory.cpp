@@ -198,8 +198,9 @@ void cold_start(const Options& options, const Dataset& data, Result& result) {
   result.tables.push_back(std::move(table));
   result.figures.push_back(
       {.name = "cold-start",
-       .caption = "Time of the first steps of the process's first model in this study: the first "
-                  "pays for memory that is new and code that is cold.",
+       .caption =
+           "Time of the first steps of this study's first model: what is new or cold, memory "
+           "and code, is paid for in these.",
        .x_label = "step",
        .y_label = "time, ms",
        .series = {std::move(path)}});

@@ -31,6 +31,22 @@ std::string tag(Provenance provenance) {
   return " <span class=\"tag " + text + "\">" + text + "</span>";
 }
 
+// Of a figure; where its series differ, each kind with the names of its series.
+std::string tags(const Figure& f) {
+  const std::vector<Provenance> kinds = provenances(f);
+  if (kinds.size() == 1) return tag(kinds[0]);
+  std::string out;
+  for (const Provenance kind : kinds) {
+    out += tag(kind);
+    std::string names;
+    for (const Series& s : f.series)
+      if (s.provenance.value_or(f.provenance) == kind)
+        names += (names.empty() ? "" : "; ") + s.name;
+    out += " " + html(names);
+  }
+  return out;
+}
+
 std::string head(const std::string& title) {
   return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
@@ -106,8 +122,7 @@ std::string figure(const DrawnFigure& drawn, std::size_t number, const ReportCon
   } else {
     out += "<p class=\"missing\">Not drawn: " + html(drawn.problem) + "</p>\n";
   }
-  out += "<figcaption><b>Figure " + std::to_string(number) + ".</b> " + html(f.caption) +
-         tag(f.provenance);
+  out += "<figcaption><b>Figure " + std::to_string(number) + ".</b> " + html(f.caption) + tags(f);
   if (points.left_out > 0)
     out += html(concat(" Not drawn: ", points.left_out, " of ", points.left_out + points.drawn,
                        " points that are not finite",
@@ -146,7 +161,12 @@ std::string environment(const std::string& text) {
   if (!json.is_object()) return "<p>Not recorded.</p>\n";
   std::string out = "<div class=\"scroll\" tabindex=\"0\"><table class=\"facts\">\n";
   for (const auto& [key, value] : json.items()) {
-    const std::string shown = value_text(value);
+    std::string shown = value_text(value);
+    if (key == "command_line" && value.is_array()) {
+      shown.clear();
+      for (const Json& word : value)
+        shown += (shown.empty() ? "" : " ") + shell_word(value_text(word));
+    }
     out += "<tr><th scope=\"row\">" + html(key) + "</th><td>" +
            html(shown.empty() ? "none" : shown) + "</td></tr>\n";
   }

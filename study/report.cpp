@@ -61,6 +61,7 @@ Json figure_json(const Figure& f) {
   for (const Series& s : f.series) {
     Json series = {
         {"name", s.name}, {"style", style_name(s.style)}, {"x", numbers(s.x)}, {"y", numbers(s.y)}};
+    if (s.provenance) series["provenance"] = name(*s.provenance);
     if (!s.low.empty()) {
       series["low"] = numbers(s.low);
       series["high"] = numbers(s.high);
@@ -131,6 +132,14 @@ DrawnFigure draw(const fs::path& folder, const Figure& figure, const std::string
   return drawn;
 }
 
+// At most 40 characters, whole words where there are several.
+std::string short_name(const std::string& file) {
+  constexpr std::size_t kMost = 40;
+  if (file.size() <= kMost) return file;
+  const std::size_t end = file.rfind('-', kMost);
+  return file.substr(0, end == std::string::npos ? kMost : end);
+}
+
 }  // namespace
 
 std::string result_json(std::string_view study, const Result& r, const ReportContext& context) {
@@ -197,7 +206,7 @@ Listing write_report(const fs::path& folder, std::string_view study, const Resul
   std::set<std::string> taken{"index", "result", "environment", "config", "tables"};
   for (std::size_t i = 0; i < result.tables.size(); ++i)
     parts.table_files.push_back(unique(
-        concat("table-", i + 1, "-", file_name(result.tables[i].title(), "untitled").substr(0, 40)),
+        concat("table-", i + 1, "-", short_name(file_name(result.tables[i].title(), "untitled"))),
         taken));
   std::vector<std::string> figure_files;
   for (const Figure& figure : result.figures)

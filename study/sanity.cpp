@@ -145,7 +145,7 @@ void add_fits(Result& result, const Dataset& data, const Options& options, std::
       seen += concat(seen.empty() ? "" : "; ", name(precision), ": ", 100 * lowest, "%");
     }
   }
-  table.add_note(concat("windows of 4 micro-batches of 6, ", steps, " windows, Adam at 0.005"));
+  table.add_note(concat("Windows of 4 micro-batches of 6, ", steps, " windows, Adam at 0.005"));
   result.tables.push_back(std::move(table));
   result.figures.push_back(std::move(curves));
   result.figures.push_back(std::move(dots));
@@ -271,6 +271,7 @@ void add_faults(Result& result, const Dataset& data, const Options& options,
   }
   for (std::size_t c = 0; c < checks.size(); ++c) {
     Series bound{concat("tolerance, ", checks[c].name)};
+    bound.provenance = Provenance::modelled;
     for (int i = 0; i < kFaults; ++i) {
       bound.x.push_back(i);
       bound.y.push_back(tolerance[c]);
@@ -278,17 +279,17 @@ void add_faults(Result& result, const Dataset& data, const Options& options,
     if (c + 1 == checks.size()) series.push_back(std::move(bound));
   }
   figure.series = std::move(series);
-  std::vector<Cell> bounds{std::string("(tolerance, largest over seeds)")};
-  for (const double t : tolerance) bounds.emplace_back(t);
-  bounds.emplace_back();
-  table.add_row(std::move(bounds));
-  table.add_note(
-      "the row 'none' shows the largest over seeds; the tolerance is computed from the depth of "
-      "the "
-      "sums and the samples' gradients");
-  found.add_note("found: beyond the tolerance in every seed; learning by heart: the first seed");
+  Table tolerances("Tolerances of those distances",
+                   {{"comparison"}, {"tolerance", Provenance::modelled, 2}});
+  for (std::size_t c = 0; c < checks.size(); ++c)
+    tolerances.add_row({std::string(checks[c].name), tolerance[c]});
+  tolerances.add_note(
+      "Computed from the depth of the sums and the samples' gradients; the largest over seeds.");
+  table.add_note("The row 'none' shows the largest over seeds.");
+  found.add_note("Found: beyond the tolerance in every seed; learning by heart: the first seed.");
   result.tables.push_back(std::move(found));
   result.tables.push_back(std::move(table));
+  result.tables.push_back(std::move(tolerances));
   result.figures.push_back(std::move(figure));
 
   const auto count = [](int n) { return concat(n, " of ", kFaults - 1, " faults"); };

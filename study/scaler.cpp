@@ -249,7 +249,7 @@ Result run_scaler(const Options& options) {
       "dividing, unscaling and clipping change places?";
   result.method = {
       "The scaler is PyTorch's state machine: after a window with an infinity or NaN the scale "
-      "is multiplied by the back-off factor and the update is skipped; after `growth interval` "
+      "is multiplied by the back-off factor and the update is skipped; after a growth interval of "
       "finite windows in a row it is multiplied by the growth factor.",
       "A small network (576-16-3, fp16 products with fp32 masters) trains on generated images. "
       "Before every window, the largest power of two that leaves all its gradients finite is "
@@ -273,7 +273,8 @@ Result run_scaler(const Options& options) {
       "Gradients are unscaled first and clipped then, over the window as a whole."};
   result.does_not_show = {
       "How often large models overflow: thresholds here are those of a small network.",
-      "Whether skipped windows harm the final accuracy; see `amp` for a paired comparison."};
+      "Whether skipped windows harm the final accuracy; see the study amp for a paired "
+      "comparison."};
   result.references = {mixed_precision_training(),
                        {"pascanu2013difficulty",
                         "inproceedings",

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,6 +52,8 @@ struct Series {
   // is a y without one.
   std::vector<double> low = {};
   std::vector<double> high = {};
+  // Where this series' numbers come from, if not from where the figure says.
+  std::optional<Provenance> provenance = {};
 };
 
 struct Figure {

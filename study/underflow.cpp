@@ -10,6 +10,7 @@
 #include "engine/data/dataset.h"
 #include "engine/probe.h"
 #include "models/trainer.h"
+#include "study/citation.h"
 
 namespace roundoff::study {
 
@@ -217,12 +218,12 @@ double dynamic_scale(const Options& options, const Settings& settings, const Dat
 }
 
 Table textbook(Result& result) {
-  Table table("numbers of a textbook in fp16", {{"value"},
+  Table table("Numbers of a textbook in fp16", {{"value"},
                                                 {"scale"},
                                                 {"stored", Provenance::modelled, 0},
                                                 {"class"},
                                                 {"unscaled", Provenance::modelled, 8},
-                                                {"relative_error", Provenance::modelled, 3}});
+                                                {"relative error", Provenance::modelled, 3}});
   const auto round = [](double v) { return round_to_format(v, kFp16); };
   for (const double value : {1e-4, 1e-5, 1e-6, 1e-7, 3e-8, 1e-8}) {
     for (const int k : {0, 7, 16}) {
@@ -322,9 +323,9 @@ struct Judged {
     falls = falls && plain.flushed_layers >= middle.flushed_layers &&
             middle.flushed_layers >= scaled.flushed_layers &&
             plain.flushed_layers > scaled.flushed_layers;
-    falls_seen +=
-        concat("seed ", seed, ", ", windows, " windows: ", digits(plain.flushed_layers), ", ",
-               digits(middle.flushed_layers), ", ", digits(scaled.flushed_layers), "; ");
+    falls_seen += concat(falls_seen.empty() ? "" : "; ", "seed ", seed, ", ", windows,
+                         " windows: ", digits(plain.flushed_layers), ", ",
+                         digits(middle.flushed_layers), ", ", digits(scaled.flushed_layers));
     bf16_ratio = std::min(bf16_ratio, bf16.error / scaled.error);
     bf16_flushed = std::max({bf16_flushed, bf16.flushed_layers, bf16.flushed_weights});
     if (!late) {
@@ -335,8 +336,8 @@ struct Judged {
     worst_cosine = std::min(worst_cosine, plain.cosine);
     worst_gain = std::max(worst_gain, scaled.error / plain.error);
     grows = grows && plain.flushed_layers > early_flushed;
-    grows_seen += concat("seed ", seed, ": ", digits(early_flushed), ", then ",
-                         digits(plain.flushed_layers), "; ");
+    grows_seen += concat(grows_seen.empty() ? "" : "; ", "seed ", seed, ": ", digits(early_flushed),
+                         ", then ", digits(plain.flushed_layers));
   }
 
   void claim(Result& result) const {
@@ -393,26 +394,26 @@ Result run_underflow(const Options& options) {
       "kink of relu. The cosine and the relative error (L2) compare the whole gradient, unscaled, "
       "with fp64's."};
   result.tables.push_back(textbook(result));
-  Table layers("fp64 gradients by layer", {{"seed"},
-                                           {"windows", Provenance::counted},
-                                           {"layer"},
-                                           {"elements", Provenance::counted},
-                                           {"zeros", Provenance::counted, 3},
-                                           {"middle_exponent", Provenance::counted},
-                                           {"flushed_scale_1", Provenance::counted, 3},
-                                           {"flushed_2^7", Provenance::counted, 3},
-                                           {"flushed_2^16", Provenance::counted, 3}});
-  Table table("one window's gradient by scale", {{"seed"},
+  Table layers("Gradients in fp64 by layer", {{"seed"},
+                                              {"windows", Provenance::counted},
+                                              {"layer"},
+                                              {"elements", Provenance::counted},
+                                              {"zeros", Provenance::counted, 3},
+                                              {"median exponent", Provenance::counted},
+                                              {"flushed at scale 1", Provenance::counted, 3},
+                                              {"flushed at 2^7", Provenance::counted, 3},
+                                              {"flushed at 2^16", Provenance::counted, 3}});
+  Table table("One window's gradient by scale", {{"seed"},
                                                  {"windows", Provenance::counted},
                                                  {"precision"},
                                                  {"run"},
                                                  {"scale", Provenance::counted, 0},
-                                                 {"flushed_outputs", Provenance::counted, 3},
-                                                 {"more_zeros_outputs", Provenance::measured, 3},
-                                                 {"flushed_weights", Provenance::counted, 3},
-                                                 {"more_zeros_weights", Provenance::measured, 3},
+                                                 {"outputs flushed", Provenance::counted, 3},
+                                                 {"outputs, more zeros", Provenance::measured, 3},
+                                                 {"weights flushed", Provenance::counted, 3},
+                                                 {"weights, more zeros", Provenance::measured, 3},
                                                  {"cosine", Provenance::measured, 9},
-                                                 {"relative_error", Provenance::measured, 3},
+                                                 {"relative error", Provenance::measured, 3},
                                                  {"overflow"}});
   Figure sweep{.name = "scales",
                .caption =
@@ -448,8 +449,8 @@ Result run_underflow(const Options& options) {
       const double fitted = s.low(Precision::fp16, 1024).fitted.largest;
       judged.fits = judged.fits && fitted > 0 && s.low(Precision::fp16, fitted).finite &&
                     !s.low(Precision::fp16, 2 * fitted).finite;
-      judged.fits_seen +=
-          concat("seed ", seed, ", ", windows, " windows: ", power_of_two(fitted), "; ");
+      judged.fits_seen += concat(judged.fits_seen.empty() ? "" : "; ", "seed ", seed, ", ", windows,
+                                 " windows: ", power_of_two(fitted));
       if (seed == result.seeds.front())
         result.figures.push_back(histogram(s.exact, windows, windows == settings.late));
     }
@@ -457,9 +458,10 @@ Result run_underflow(const Options& options) {
   }
   result.figures.push_back(std::move(sweep));
   layers.add_note(
-      "shares of non-zero elements, but 'zeros', of all; half of the non-zero elements "
-      "have an exponent of at most middle_exponent");
-  table.add_note("one window a row: shares say nothing of other windows, networks or data");
+      "Shares of the non-zero elements; 'zeros' of all. Half of the non-zero elements have an "
+      "exponent of at most the median.");
+  table.add_note(
+      "Shares of the elements of one window: they say nothing of other windows, networks or data.");
   result.tables.push_back(std::move(layers));
   result.tables.push_back(std::move(table));
 
@@ -474,16 +476,7 @@ Result run_underflow(const Options& options) {
       "That small elements do not matter in a long run: a gradient that is zero for thousands of "
       "steps never moves its weight. Here one window is looked at.",
       "Other networks: depth, normalisation and the loss move these exponents by many binades."};
-  result.references = {
-      {"micikevicius2018",
-       "inproceedings",
-       {{"author",
-         "Micikevicius, Paulius and Narang, Sharan and Alben, Jonah and Diamos, Gregory and "
-         "Elsen, Erich and Garcia, David and Ginsburg, Boris and Houston, Michael and "
-         "Kuchaiev, Oleksii and Venkatesh, Ganesh and Wu, Hao"},
-        {"title", "Mixed Precision Training"},
-        {"booktitle", "International Conference on Learning Representations"},
-        {"year", "2018"}}}};
+  result.references = {mixed_precision_training()};
   return result;
 }
 

@@ -80,7 +80,9 @@ ReportContext context() {
   ReportContext c;
   c.program = "roundoff test";
   c.command = "roundoff study x --data 'a b' --out r";
-  c.environment = "{\"cpu\": \"<b>&\", \"data\": [{\"file\": \"f\", \"sha256\": \"0\"}]}";
+  c.environment =
+      "{\"cpu\": \"<b>&\", \"command_line\": [\"roundoff\", \"a b\"], \"data\": [{\"file\": \"f\", "
+      "\"sha256\": \"0\"}]}";
   c.config = "quick = true\n";
   c.seconds = 1.25;
   return c;
@@ -131,6 +133,7 @@ TEST_CASE("a report holds everything, escaped, in one page that fetches nothing"
   CHECK(contains(page, "Not drawn: 4 of 8 points that are not finite or not positive"));
   CHECK(contains(page, "roundoff study x --data &#39;a b&#39; --out r"));
   CHECK(contains(page, "@article{keyx"));
+  CHECK(contains(page, "<td>roundoff &#39;a b&#39;</td>"));
 
   const auto json = nlohmann::json::parse(read(out / "result.json"));
   CHECK(json["claims"][1]["holds"] == false);
@@ -222,6 +225,63 @@ TEST_CASE("a figure whose lengths contradict each other is refused by name") {
                        doctest::Contains("lengths: series 's' has 2 x, 1 y"), Error);
   CHECK_THROWS_AS(inline_svg("no svg", "a", "", ""), Error);
   CHECK_THROWS_AS(inline_svg("<svg><script>1</script></svg>", "a", "", ""), Error);
+}
+
+TEST_CASE("series of another provenance have a column, and a tag with their names") {
+  Figure figure{"two-kinds", "Points and a prediction.", "n", "error"};
+  figure.series = {{"seen", {1, 2}, {3, 4}, Series::Style::dots, {2, 3}, {4, 5}},
+                   {"foreseen", {1, 2}, {3.5, 3.5}}};
+  figure.series[1].provenance = Provenance::predicted;
+  CHECK(provenances(figure) == std::vector{Provenance::measured, Provenance::predicted});
+  const Table table = data_table(figure);
+  std::vector<std::string> names;
+  for (const Column& c : table.columns()) names.push_back(c.name);
+  CHECK(names == std::vector<std::string>{"series", "n", "error, measured", "low, measured",
+                                          "high, measured", "error, predicted"});
+  CHECK(table.columns()[5].provenance == Provenance::predicted);
+  CHECK(std::holds_alternative<std::monostate>(table.rows()[0][5]));
+  CHECK(std::get<double>(table.rows()[0][4]) == 4);
+  CHECK(std::holds_alternative<std::monostate>(table.rows()[2][2]));
+  CHECK(std::get<double>(table.rows()[2][5]) == 3.5);
+  const testing::TemporaryFolder folder;
+  Result result;
+  result.figures = {figure};
+  write_report(folder / "r", "x", result, context());
+  const std::string page = read(folder / "r" / "index.html");
+  CHECK(contains(page, ">measured</span> seen"));
+  CHECK(contains(page, ">predicted</span> foreseen"));
+  const auto json = nlohmann::json::parse(read(folder / "r" / "result.json"));
+  CHECK(json["figures"][0]["series"][1]["provenance"] == "predicted");
+}
+
+TEST_CASE("axes of what is never negative begin at zero, and legends fit below the plot") {
+  Figure figure{"axes", "", "x", "y"};
+  figure.series = {{"a", {1, 2}, {0, 4}}, {"b", {1, 2}, {1, 2}}, {"c", {1, 2}, {1, 2}}};
+  CHECK(contains(gnuplot_script(figure), "set yrange [0:*]"));
+  CHECK(contains(gnuplot_script(figure), "maxcols 3 maxrows 1"));
+  figure.series[0].name = "one of a few words";
+  CHECK(contains(gnuplot_script(figure), "maxcols 2 maxrows 2"));
+  figure.series[0].name = "a legend's entry of many more words";
+  CHECK(contains(gnuplot_script(figure), "maxcols 1 maxrows 3"));
+  figure.series[0].y[0] = -1;
+  CHECK_FALSE(contains(gnuplot_script(figure), "set yrange"));
+  figure.series[0].y[0] = 3;  // far from zero: the axis shows the difference
+  figure.series[1].y = figure.series[2].y = {3, 4};
+  CHECK_FALSE(contains(gnuplot_script(figure), "set yrange"));
+  figure.series[1].low = {-1, 2};
+  figure.series[1].high = {4, 5};
+  CHECK_FALSE(contains(gnuplot_script(figure), "set yrange"));
+}
+
+TEST_CASE("sentences of references hold no TeX, file names no half words") {
+  const Reference reference{
+      "k", "article", {{"author", "Doll{\\'a}r, P. and G{\\\"o}del, K."}, {"title", "{NaN}s"}}};
+  CHECK(sentence(reference) == "Dolla\u0301r, P. and Go\u0308del, K., NaNs.");
+  Result result;
+  result.tables = {Table("A window of 64 images against the batch of 64", {{"a"}})};
+  const testing::TemporaryFolder folder;
+  write_report(folder / "r", "x", result, context());
+  CHECK(fs::exists(folder / "r" / "table-1-a-window-of-64-images-against-the-batch.csv"));
 }
 
 TEST_CASE("a process is ended when its time is up, and its words are kept") {

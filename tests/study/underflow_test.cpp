@@ -15,12 +15,12 @@ TEST_SUITE("full") {
     for (std::size_t first = 0; first < 20; first += 5) {
       // What the fp64 gradient says is flushed is what the fp16 run holds as zeros, but for kinks
       // and for what underflow upstream took away.
-      CHECK(number_at(table, first, "more_zeros_outputs") ==
-            doctest::Approx(number_at(table, first, "flushed_outputs")).epsilon(0.05).scale(0.02));
+      CHECK(number_at(table, first, "outputs, more zeros") ==
+            doctest::Approx(number_at(table, first, "outputs flushed")).epsilon(0.05).scale(0.02));
       // Powers of two move exponents alone: nothing more is lost between 2^7 and 2^16 than
       // underflow explains.
-      CHECK(number_at(table, first + 2, "relative_error") <=
-            1.01 * number_at(table, first + 1, "relative_error"));
+      CHECK(number_at(table, first + 2, "relative error") <=
+            1.01 * number_at(table, first + 1, "relative error"));
     }
   }
 }
