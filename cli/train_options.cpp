@@ -80,6 +80,8 @@ void add_train_options(CLI::App& command, TrainOptions& o) {
       "Accumulator of products and sums: fp32, fp64, fp16, v100, a100, h100");
   command.add_flag("--reproducible", o.reproducible,
                    "The same bits for every way to cut a window into micro-batches");
+  command.add_flag("--stochastic-rounding", o.stochastic_rounding,
+                   "pure-fp16 and pure-bf16: round updates of the weights stochastically");
   add("--weight-grad", o.weight_grad,
       "Weight gradients: fp32 (the accumulator's value), or 16bit (rounded first, as PyTorch)");
   command.add_option("--autocast", o.autocast, "Dtypes of single operations: op=dtype,...");
@@ -121,6 +123,13 @@ TrainConfig train_config(const TrainOptions& o) {
   c.max_skips = o.max_skips;
   c.accumulator = parse_accumulator("train", "--acc", o.accumulator);
   c.reproducible = o.reproducible;
+  if (o.stochastic_rounding && !is_pure(c.precision))
+    throw UsageError(
+        concat("[train] --stochastic-rounding is for weights in 16 bit, pure-fp16 and "
+               "pure-bf16; --precision ",
+               o.precision, " keeps them in fp32"));
+  c.optimizer.stochastic_rounding = o.stochastic_rounding;
+  c.optimizer.rounding_seed = o.seed;
   if (o.weight_grad != "fp32" && o.weight_grad != "16bit")
     throw UsageError(
         concat("[train] --weight-grad is '", o.weight_grad, "'; fp32 or 16bit expected"));

@@ -40,6 +40,7 @@ struct TrainOptions {
   std::int64_t max_skips = 0;
   std::string accumulator = "fp32";
   bool reproducible = false;
+  bool stochastic_rounding = false;
   std::string weight_grad = "fp32";
   std::string autocast;
   double label_smoothing = 0;

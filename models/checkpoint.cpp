@@ -249,6 +249,12 @@ CheckpointNotes load_checkpoint(const std::filesystem::path& path, Trainer& trai
                    ", this run has ", value.dump());
   }
 
+  // Settings that are named only where they are on.
+  if (theirs.is_object())
+    for (const auto& [key, value] : theirs.items())
+      ROUNDOFF_CHECK(mine.contains(key), "resume", origin, " was trained with ", key, " = ",
+                     value.dump(), ", this run without");
+
   ParameterArena& parameters = trainer.model().parameters();
   std::vector<Copy> copies;
   plan_weights(file, trainer.model(), origin, copies);

@@ -63,6 +63,7 @@ summary { cursor: pointer; margin: 0.5rem 0; }
   body { max-width: none; padding: 0; font-size: 10pt; }
   nav, .up { display: none; }
   figure, .claims li, tr { break-inside: avoid; }
+  .plot { max-width: 11cm; }
   h2 { break-after: avoid; }
   .scroll, pre { overflow: visible; white-space: pre-wrap; }
   table { font-size: 8pt; white-space: normal; }

@@ -295,7 +295,8 @@ void add_layers(Table& table, const Gradient& exact, std::uint64_t seed, std::in
 }
 
 std::vector<Series> sweep_series(const Options& options, const Settings& settings, Seed& seed) {
-  Series share{.name = "flushed", .style = Series::Style::line_and_dots};
+  Series share{
+      .name = "flushed", .style = Series::Style::line_and_dots, .provenance = Provenance::counted};
   Series angle{.name = "1 - cosine", .style = Series::Style::line_and_dots};
   Series error{.name = "relative error", .style = Series::Style::line_and_dots};
   for (int k = -4; k <= 28; k += settings.sweep) {
@@ -419,7 +420,7 @@ Result run_underflow(const Options& options) {
                .caption =
                    "Share of the weights' fp64 gradients that fp16 flushes, and what the "
                    "fp16 run's gradient is off: 1 - cosine, and the relative error. First "
-                   "seed; a point that is missing overflowed.",
+                   "seed. Nothing is drawn of zero, nor of a run that overflowed.",
                .x_label = "log2 of the loss scale",
                .y_label = "share, 1 - cosine, relative error",
                .log_y = true};

@@ -270,6 +270,36 @@ TEST_CASE("train --reproducible: another cut of the windows gives the same metri
   refuses({"--model", "convnet", "--batch-norm"}, "reproducible does not go with BatchNorm");
 }
 
+TEST_CASE("train --stochastic-rounding: other weights, the same ones again, and in a resumed run") {
+  const test::TemporaryFolder folder;
+  const auto run = [&](const char* name, const Strings& more) {
+    Strings all{"--precision", "pure-bf16", "--lr", "1e-4", "--out", folder.path(name), "--quiet"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Result r = run_program(train(all));
+    CAPTURE(r.err);
+    REQUIRE(r.status == 0);
+  };
+  const auto weights = [&](const char* name) {
+    const auto file =
+        read_safetensors(std::filesystem::path(folder.path(name)) / "last.safetensors");
+    std::vector<std::byte> bytes;
+    for (const auto& [key, tensor] : file.tensors)
+      bytes.insert(bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
+    return bytes;
+  };
+  run("nearest", {"--steps", "6"});
+  run("a", {"--steps", "6", "--stochastic-rounding"});
+  run("b", {"--steps", "6", "--stochastic-rounding"});
+  run("c", {"--steps", "3", "--stochastic-rounding"});
+  REQUIRE(run_program({"train", "--resume", folder.path("c"), "--steps", "6"}).status == 0);
+  const auto a = weights("a");
+  CHECK(bool(a != weights("nearest")));
+  CHECK(bool(a == weights("b")));
+  CHECK(bool(a == weights("c")));
+  check_usage({"train", "--data", "glyphs", "--precision", "bf16", "--stochastic-rounding"},
+              "--stochastic-rounding is for weights in 16 bit");
+}
+
 TEST_CASE("demo compares three precisions in one table, with what it does not show") {
   const test::TemporaryFolder folder;
   const std::string out = folder.path("demo");
