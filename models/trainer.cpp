@@ -56,8 +56,11 @@ void validate(const TrainConfig& c) {
           "autocast choices need a mixed precision, it is ", name(c.precision));
   validate(ClipParams{.max_norm = c.clip});
   if (!c.reproducible) return;
-  require(c.accumulator == Accumulator::fp32 || c.accumulator == Accumulator::fp64,
-          "reproducible does not go with acc ", name(c.accumulator),
+  require(c.accumulator != Accumulator::fp64,
+          "reproducible does not go with acc fp64: a gradient waits for the next micro-batch in "
+          "fp32, which would round its sum where a micro-batch ends");
+  require(c.accumulator == Accumulator::fp32, "reproducible does not go with acc ",
+          name(c.accumulator),
           ": it adds products in blocks that a micro-batch's end would cut, or begins a sum at 0");
   require(!c.weight_grad_16bit,
           "reproducible does not go with weight-grad 16bit, which rounds once a micro-batch");

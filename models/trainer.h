@@ -43,7 +43,7 @@ struct TrainConfig {
   std::int64_t max_skips = 0;
   Accumulator accumulator = Accumulator::fp32;
   // The trajectory has the same bits for every way to cut windows into micro-batches
-  // (Context::reproducible). Refuses BatchNorm, accumulators other than fp32 and fp64, and weight
+  // (Context::reproducible). Refuses BatchNorm, accumulators other than fp32, and weight
   // gradients of 16 bit.
   bool reproducible = false;
   bool weight_grad_16bit = false;

@@ -115,7 +115,7 @@ BoundedGradient bound_of(Experiment& e, const Dataset& data, const std::vector<d
 
 void accumulation_cuts(const Options& options, const Dataset& data, Result& result) {
   begin(options, "accumulation: cuts of a window");
-  Experiment e({.model = tiny(data), .device = options.device}, data);
+  Experiment e({.model = tiny(data), .seed = first_seed(options), .device = options.device}, data);
   const std::vector<std::int64_t> indices = first_samples(kBatch);
   const auto whole = e.window(indices, kBatch);
   const std::vector<double> x = whole[0].x.to_vector();
@@ -232,9 +232,12 @@ void accumulation_cuts(const Options& options, const Dataset& data, Result& resu
        {Row{"fp64", Precision::fp32, true}, Row{"fp32", Precision::fp32, false},
         Row{"fp16 mixed", Precision::fp16, false}, Row{"bf16 mixed", Precision::bf16, false}}) {
     if (r.fp64 && options.device != Device::cpu) continue;
-    Experiment p(
-        {.model = tiny(data), .precision = r.precision, .fp64 = r.fp64, .device = options.device},
-        data);
+    Experiment p({.model = tiny(data),
+                  .precision = r.precision,
+                  .fp64 = r.fp64,
+                  .seed = first_seed(options),
+                  .device = options.device},
+                 data);
     // A scale that fp16 bears here; all others do not care.
     const double scale = r.precision == Precision::fp16 ? 0x1p10 : 1;
     const std::vector<double> reference = p.gradient(p.window(indices, kBatch), scale);
@@ -268,7 +271,7 @@ void accumulation_layers(const Options& options, const Dataset& data, Result& re
   // Dropout: with the masks known, the network behind them is tiny-mlp.
   std::array<Judged, 2> dropped;
   for (const bool by_call : {false, true}) {
-    Experiment e({.device = options.device}, data,
+    Experiment e({.seed = first_seed(options), .device = options.device}, data,
                  std::make_unique<DropoutMlp>(tiny(data), by_call));
     auto& model = static_cast<DropoutMlp&>(*e.model);
     const auto whole = e.window(indices, kBatch);
@@ -293,8 +296,8 @@ void accumulation_layers(const Options& options, const Dataset& data, Result& re
   double bn_difference = 0, bn_rounding = 0;
   std::int64_t bn_outside = 0;
   if (options.device == Device::cpu) {
-    Experiment low({.model = bn}, data);
-    Experiment high({.model = bn, .fp64 = true}, data);
+    Experiment low({.model = bn, .seed = first_seed(options)}, data);
+    Experiment high({.model = bn, .fp64 = true, .seed = first_seed(options)}, data);
     const std::vector<double> batch = high.gradient(high.window(indices, kBatch));
     const std::vector<double> cut = high.gradient(high.window(indices, equal));
     const std::vector<double> rounded = low.gradient(low.window(indices, kBatch));
@@ -339,22 +342,24 @@ Result run_accumulation(const Options& options) {
   result.title = "Gradient accumulation: when a window is the large batch";
   result.question =
       "Does a window of micro-batches give the large batch's gradient, and what breaks it?";
+  const Dataset data = study_data(
+      options,
+      {.train_scenes = 40, .validation_scenes = 10, .test_scenes = 1, .images_per_scene = 25});
+  need_samples("accumulation", data, 512);
   result.method = {
       "The mean loss over n samples is a sum over samples divided by n. A window of micro-batches "
       "adds the same terms in another order, so its gradient differs by rounding only, provided "
       "that every micro-batch counts by its samples and that no layer looks at the batch.",
-      "For the network 576-16-3 a bound on the rounding of every element of the gradient is "
-      "derived in closed form, valid for every order of summation (study/mlp_bound.h). Two "
-      "gradients that differ by more than twice the bound are different gradients.",
+      concat("For the network ", data.image.numel(), "-16-", data.classes,
+             " a bound on the rounding of every element of the gradient is derived in closed form, "
+             "valid for every order of summation (study/mlp_bound.h). Two gradients that differ by "
+             "more than twice the bound are different gradients."),
       "BatchNorm has no such bound here: its window is computed in fp64, where rounding is 2^29 "
       "times finer, and compared with what fp32 does to the batch's gradient.",
       "The loop that forgets to wait, and steps at every micro-batch, runs beside the right one "
       "from the same weights on the same samples. The variance of the gradient is measured over "
       "random batches and compared with the variance of single samples, divided by n and "
       "corrected for drawing without replacement."};
-  const Dataset data = study_data(
-      options,
-      {.train_scenes = 40, .validation_scenes = 10, .test_scenes = 1, .images_per_scene = 25});
   accumulation_cuts(options, data, result);
   accumulation_layers(options, data, result);
   accumulation_loop(options, data, result);
@@ -407,7 +412,7 @@ Result run_accumulation(const Options& options) {
         {"journal", "Journal of Machine Learning Research"},
         {"volume", "15"},
         {"year", "2014"}}}};
-  if (result.seeds.empty()) result.seeds = {1};
+  set_one_seed(options, result);
   return result;
 }
 

@@ -35,7 +35,7 @@ Counted count(const Options& options, const Dataset& data, const Setup& setup, b
   const std::vector<std::int64_t> indices = first_samples(kBatch);
   // A scale that fp16 bears here, the same throughout.
   const double scale = setup.precision == Precision::fp16 ? 0x1p10 : 1;
-  RandomStream random(1, RandomUse::checks, 3);
+  RandomStream random(first_seed(options), RandomUse::checks, 3);
   {
     Experiment e(setup, data);
     e.context.reproducible = reproducible;
@@ -46,7 +46,10 @@ Counted count(const Options& options, const Dataset& data, const Setup& setup, b
   const auto walk = [&](bool whole) {
     Experiment e(setup, data);
     e.context.reproducible = reproducible;
-    Sampler sampler({.seed = 1, .count = data.train.size(), .batch = kBatch, .drop_last = true});
+    Sampler sampler({.seed = first_seed(options),
+                     .count = data.train.size(),
+                     .batch = kBatch,
+                     .drop_last = true});
     for (std::int64_t s = 0; s < steps; ++s) {
       const Sampler::Batch batch = sampler.next();
       const auto window =
@@ -105,6 +108,7 @@ void accumulation_bitwise(const Options& options, const Dataset& data, Result& r
       const Setup setup{.model = {.model = model},
                         .precision = precision,
                         .scaler = {.init_scale = 0x1p10, .enabled = precision == Precision::fp16},
+                        .seed = first_seed(options),
                         .device = options.device};
       const Counted a = count(options, data, setup, false, cuts, paths, steps);
       const Counted b = count(options, data, setup, true, cuts, paths, steps);

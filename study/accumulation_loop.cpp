@@ -32,11 +32,14 @@ struct Path {
 Path walk(const Options& options, const Dataset& data, Loop loop, std::int64_t windows) {
   Experiment e({.model = {.model = "tiny-mlp"},
                 .optimizer = {.kind = OptimizerSettings::Kind::sgd},
+                .seed = first_seed(options),
                 .device = options.device},
                data);
   ParameterArena& parameters = e.model->parameters();
-  Sampler sampler(
-      {.seed = 1, .count = data.train.size(), .batch = kParts * kMicro, .drop_last = true});
+  Sampler sampler({.seed = first_seed(options),
+                   .count = data.train.size(),
+                   .batch = kParts * kMicro,
+                   .drop_last = true});
   Path path;
   for (std::int64_t i = 0; i < windows; ++i) {
     const Sampler::Batch samples = sampler.next();
@@ -84,7 +87,7 @@ void accumulation_loop(const Options& options, const Dataset& data, Result& resu
     begin(options, concat("accumulation: ", c.name));
     paths.push_back(walk(options, data, c.loop, windows));
   }
-  Experiment start({.model = {.model = "tiny-mlp"}}, data);
+  Experiment start({.model = {.model = "tiny-mlp"}, .seed = first_seed(options)}, data);
   const std::vector<double> first = start.weights();
   const auto off = [&](const Path& p, std::size_t i) {
     std::vector<double> way(first.size());
@@ -138,8 +141,10 @@ void accumulation_loop(const Options& options, const Dataset& data, Result& resu
 
   // After one window: both updates start at the same weights, and each is off by the rate times
   // its gradient's bound and two roundings.
-  Sampler sampler(
-      {.seed = 1, .count = data.train.size(), .batch = kParts * kMicro, .drop_last = true});
+  Sampler sampler({.seed = first_seed(options),
+                   .count = data.train.size(),
+                   .batch = kParts * kMicro,
+                   .drop_last = true});
   const auto whole = start.window(sampler.next(), kParts * kMicro);
   std::vector<std::int64_t> labels(static_cast<std::size_t>(kParts * kMicro));
   whole[0].host_labels.read(labels.data());
@@ -165,7 +170,9 @@ void accumulation_loop(const Options& options, const Dataset& data, Result& resu
 
 void accumulation_variance(const Options& options, const Dataset& data, Result& result) {
   begin(options, "accumulation: the gradient's noise");
-  Experiment e({.model = {.model = "tiny-mlp"}, .device = options.device}, data);
+  Experiment e(
+      {.model = {.model = "tiny-mlp"}, .seed = first_seed(options), .device = options.device},
+      data);
   const std::int64_t population = data.train.size();
   const std::vector<std::int64_t> all = first_samples(population);
   const std::vector<double> mean_gradient = e.gradient(e.window(all, population));
@@ -181,7 +188,7 @@ void accumulation_variance(const Options& options, const Dataset& data, Result& 
   Table table(concat("Variance of the gradient of n samples: ", draws, " random batches each"),
               {{"n", kCounted},
                {"variance", kMeasured, 4},
-               {"95% interval", kMeasured},
+               {"99.99% interval", kMeasured},
                {"sigma^2 / n, finite population", kPredicted, 4}});
   Series measured{"measured", {}, {}, Series::Style::dots};
   Series predicted{"sigma^2 / n (N - n) / (N - 1)", {}, {}, Series::Style::line};
@@ -208,9 +215,8 @@ void accumulation_variance(const Options& options, const Dataset& data, Result& 
     const Interval wide = *mean_interval(squares, kLevel).interval;
     holds = holds && wide.low <= expected && expected <= wide.high;
     worst = std::max(worst, std::abs(m.mean / expected - 1));
-    table.add_row({n, m.mean,
-                   concat("[", digits(m.interval->low), ", ", digits(m.interval->high), "]"),
-                   expected});
+    table.add_row(
+        {n, m.mean, concat("[", digits(wide.low), ", ", digits(wide.high), "]"), expected});
     measured.x.push_back(static_cast<double>(n));
     measured.y.push_back(m.mean);
     predicted.x.push_back(static_cast<double>(n));

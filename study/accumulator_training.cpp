@@ -64,7 +64,7 @@ void accumulator_training(const Options& options, const std::vector<std::uint64_
                {"first gradient's deviation", kMeasured, 3},
                {"weights' deviation", kMeasured, 3},
                {"validation loss", kMeasured, 5},
-               {"validation accuracy", kMeasured, 4},
+               {"validation accuracy", kMeasured, 4, "%"},
                {"skipped windows", Provenance::counted}});
   constexpr Accumulator kTrained[] = {Accumulator::fp64, Accumulator::fp32, Accumulator::h100,
                                       Accumulator::a100, Accumulator::v100, Accumulator::fp16};
@@ -84,7 +84,7 @@ void accumulator_training(const Options& options, const std::vector<std::uint64_
       table.add_row({std::string(name(a)), static_cast<std::int64_t>(seed),
                      first ? Cell() : Cell(deviation),
                      first ? Cell() : Cell(relative_difference(t.weights, baseline.weights)),
-                     t.loss, t.accuracy, t.skipped});
+                     t.loss, 100 * t.accuracy, t.skipped});
       if (a == Accumulator::fp32) {
         fp32_loss = t.loss;
         fp32_losses.push_back(t.loss);

@@ -1,5 +1,6 @@
 #include "study/experiment.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -28,10 +29,29 @@ Dataset study_data(const Options& options, const GlyphSettings& settings) {
 }
 
 std::vector<std::uint64_t> study_seeds(const Options& options, std::int64_t own) {
+  for (std::size_t i = 0; i < options.seeds.size(); ++i)
+    if (std::find(options.seeds.begin(), options.seeds.begin() + static_cast<std::ptrdiff_t>(i),
+                  options.seeds[i]) != options.seeds.begin() + static_cast<std::ptrdiff_t>(i))
+      throw UsageError(concat("[study] seed ", options.seeds[i],
+                              " is there twice; a run that is repeated is no second run"));
   if (!options.seeds.empty()) return options.seeds;
   std::vector<std::uint64_t> seeds(static_cast<std::size_t>(own));
   std::iota(seeds.begin(), seeds.end(), std::uint64_t{1});
   return seeds;
+}
+
+std::uint64_t first_seed(const Options& options) { return study_seeds(options, 1).front(); }
+
+void set_one_seed(const Options& options, Result& result) {
+  const std::vector<std::uint64_t> seeds = study_seeds(options, 1);
+  result.seeds = {seeds.front()};
+  if (seeds.size() > 1)
+    result.skipped.push_back(concat("every seed but ", seeds.front(), ": this study takes one"));
+}
+
+void need_samples(std::string_view study, const Dataset& data, std::int64_t samples) {
+  ROUNDOFF_CHECK(data.train.size() >= samples, study, data.name, " has ", data.train.size(),
+                 " training samples; the study needs ", samples);
 }
 
 Experiment::Experiment(const Setup& setup, const Dataset& data, std::unique_ptr<Model> own)

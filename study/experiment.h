@@ -22,8 +22,15 @@ namespace roundoff::study {
 
 // The data that `options` names, or glyphs of `settings`.
 Dataset study_data(const Options& options, const GlyphSettings& settings);
-// The seeds of `options`, or 1 to `own`.
+// The seeds of `options`, or 1 to `own`. Throws UsageError for a seed that is there twice: it would
+// count as a second run.
 std::vector<std::uint64_t> study_seeds(const Options& options, std::int64_t own);
+// For a study that takes one seed: the first of `options`, or 1; set_one_seed() also writes it into
+// the result, and what was left out.
+std::uint64_t first_seed(const Options& options);
+void set_one_seed(const Options& options, Result& result);
+// Throws Error, naming the study, where the training split has fewer samples.
+void need_samples(std::string_view study, const Dataset& data, std::int64_t samples);
 
 struct Setup {
   ModelSettings model = {};  // input and classes are taken from the data

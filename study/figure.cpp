@@ -140,7 +140,7 @@ Table data_table(const Figure& figure) {
   if (named) {
     columns.push_back({x});
   } else {
-    columns.push_back({x, figure.provenance, 6});
+    columns.push_back({x, Provenance::none, 6});  // where it was looked at, no finding
   }
   struct Group {
     Provenance kind = Provenance::none;

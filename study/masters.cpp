@@ -303,9 +303,10 @@ void training(const Options& options, Result& result) {
                             .y_label = "loss, nats a sample",
                             .series = std::move(loss)});
   result.figures.push_back({.name = "swallowed",
-                            .caption = "Share of element updates that leave the weight as it was, "
-                                       "first seed. Stochastic rounding leaves as many weights "
-                                       "alone, but moves the others by a whole spacing.",
+                            .caption =
+                                "Share of element updates that leave the weight as it was, "
+                                "first seed. Stochastic rounding leaves nearly as many weights "
+                                "alone, but moves the others by a whole spacing.",
                             .x_label = "window",
                             .y_label = "swallowed, %",
                             .series = std::move(shares),
@@ -374,7 +375,8 @@ void every_device(const Options& options, Result& result) {
   if (compared == 0) return;
   result.tables.push_back(std::move(table));
   result.claims.push_back(
-      {"From the same gradients, stochastic rounding gives the same bits on every device.",
+      {"From the same gradients, stochastic rounding gives the same bits on every device that is "
+       "here.",
        concat(differ, " weights of ", compared, " differ; 0 expected"), differ == 0});
 }
 

@@ -60,7 +60,10 @@ void divide(const Options& options, const Dataset& data, Result& result) {
   std::int64_t lost_by_gradient = 0;
   std::string seen_scales;
   for (const Precision precision : {Precision::fp32, Precision::fp16}) {
-    Experiment e({.model = {.model = "tiny-mlp"}, .precision = precision, .device = options.device},
+    Experiment e({.model = {.model = "tiny-mlp"},
+                  .precision = precision,
+                  .seed = first_seed(options),
+                  .device = options.device},
                  data);
     const std::vector<std::int64_t> indices = first_samples(kParts * kMicro);
     const auto window = e.window(indices, kMicro);
@@ -111,7 +114,9 @@ void divide(const Options& options, const Dataset& data, Result& result) {
 
 // Division against clipping, in one vector of gradients.
 void clip_and_divide(const Options& options, const Dataset& data, Result& result) {
-  Experiment e({.model = {.model = "tiny-mlp"}, .device = options.device}, data);
+  Experiment e(
+      {.model = {.model = "tiny-mlp"}, .seed = first_seed(options), .device = options.device},
+      data);
   const std::vector<std::int64_t> indices = first_samples(kParts * kMicro);
   const std::vector<double> sum = sum_of_means(e, e.window(indices, kMicro), 1);
   const double true_norm = norm(sum) / kParts;
@@ -159,9 +164,10 @@ Clipped train(const Options& options, const Dataset& data, Order order, double s
   Experiment e({.model = {.model = "tiny-mlp"},
                 .precision = Precision::fp16,
                 .optimizer = {.kind = OptimizerSettings::Kind::sgd},
+                .seed = first_seed(options),
                 .device = options.device},
                data);
-  Sampler sampler({.seed = 1, .count = data.train.size(), .batch = 50});
+  Sampler sampler({.seed = first_seed(options), .count = data.train.size(), .batch = 50});
   ParameterArena& parameters = e.model->parameters();
   Clipped run;
   for (std::int64_t i = 0; i < windows; ++i) {
@@ -228,7 +234,9 @@ void clip_and_unscale(const Options& options, const Dataset& data, Result& resul
 
 void clip_parts(const Options& options, const Dataset& data, Result& result) {
   begin(options, "scaler: clip a micro-batch or the window");
-  Experiment e({.model = {.model = "tiny-mlp"}, .device = options.device}, data);
+  Experiment e(
+      {.model = {.model = "tiny-mlp"}, .seed = first_seed(options), .device = options.device},
+      data);
   const std::vector<std::int64_t> indices = first_samples(kParts * kMicro);
   const auto window = e.window(indices, kMicro);
   std::vector<std::vector<double>> parts;

@@ -157,8 +157,11 @@ MeanInterval paired_over_seeds(std::span<const double> a, std::span<const double
   return mean_interval(difference, level);
 }
 
-ClusteredMean clustered_mean(std::span<const double> values, std::span<const std::int64_t> cluster,
-                             double level) {
+namespace {
+
+// `more` samples of mean 0 whose squares add up to `squares` join the clusters.
+ClusteredMean clustered(std::span<const double> values, std::span<const std::int64_t> cluster,
+                        double level, double more, double squares) {
   check_level(level);
   const Clusters groups = gather(values, cluster);
   ClusteredMean result;
@@ -166,15 +169,35 @@ ClusteredMean clustered_mean(std::span<const double> values, std::span<const std
   result.samples = static_cast<std::int64_t>(values.size());
   result.clusters = static_cast<std::int64_t>(groups.sum.size());
   if (result.clusters < 2) return result;
-  double squares = 0;
+  const double samples = static_cast<double>(result.samples) + more;
+  const double centre = result.mean * static_cast<double>(result.samples) / samples;
+  squares += more * centre * centre;
   for (std::size_t g = 0; g < groups.sum.size(); ++g) {
-    const double residual = groups.sum[g] - groups.count[g] * result.mean;
+    const double residual = groups.sum[g] - groups.count[g] * centre;
     squares += residual * residual;
   }
   const auto g = static_cast<double>(result.clusters);
-  const double error = std::sqrt(g / (g - 1) * squares) / static_cast<double>(result.samples);
+  const double error = std::sqrt(g / (g - 1) * squares) / samples;
   const double half = student_t_quantile((1 + level) / 2, g - 1) * error;
-  result.interval = {result.mean - half, result.mean + half};
+  result.interval = {centre - half, centre + half};
+  return result;
+}
+
+}  // namespace
+
+ClusteredMean clustered_mean(std::span<const double> values, std::span<const std::int64_t> cluster,
+                             double level) {
+  return clustered(values, cluster, level, 0, 0);
+}
+
+ClusteredMean clustered_paired_difference(std::span<const double> differences,
+                                          std::span<const std::int64_t> cluster, double level) {
+  for (const double d : differences)
+    ROUNDOFF_CHECK(std::abs(d) <= 1, "statistics", "a difference of decisions of ", d,
+                   "; between -1 and 1");
+  ClusteredMean result = clustered(differences, cluster, level, 2, 1);
+  if (result.interval)
+    result.interval = {std::max(-1.0, result.interval->low), std::min(1.0, result.interval->high)};
   return result;
 }
 

@@ -51,8 +51,18 @@ struct ClusteredMean {
 };
 ClusteredMean clustered_mean(std::span<const double> values, std::span<const std::int64_t> cluster,
                              double level = 0.95);
-// The same by the bootstrap over clusters (Efron 1979; percentile interval): `draws` resamples of
-// whole clusters with replacement, a pure function of the seed.
+// The mean of paired differences of right and wrong decisions, b[i] - a[i] in [-1, 1] a sample (or
+// their mean over seeds), in clusters: clustered_mean with the adjustment of Agresti and Min
+// (2005), half a sample that only b decides rightly and half a one that only a does, twice each:
+// two more samples, and 1 more in the sum of squares. The interval is around the adjusted mean and
+// within
+// [-1, 1]; it has a width where no sample is decided differently. For clusters of one sample it is
+// theirs, with Student's quantile and G / (G - 1). Derived here for clusters.
+ClusteredMean clustered_paired_difference(std::span<const double> differences,
+                                          std::span<const std::int64_t> cluster,
+                                          double level = 0.95);
+// A clustered mean by the bootstrap over clusters (Efron 1979; percentile interval): `draws`
+// resamples of whole clusters with replacement, a pure function of the seed.
 ClusteredMean clustered_bootstrap(std::span<const double> values,
                                   std::span<const std::int64_t> cluster, std::uint64_t seed,
                                   std::int64_t draws = 2000, double level = 0.95);

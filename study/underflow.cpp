@@ -321,9 +321,10 @@ struct Judged {
 
   void add(std::uint64_t seed, std::int64_t windows, bool late, const std::vector<Row>& rows) {
     const Row &plain = rows[0], &middle = rows[1], &scaled = rows[2], &bf16 = rows[4];
+    // Of nothing, nothing is left to fall.
     falls = falls && plain.flushed_layers >= middle.flushed_layers &&
             middle.flushed_layers >= scaled.flushed_layers &&
-            plain.flushed_layers > scaled.flushed_layers;
+            (plain.flushed_layers == 0 || plain.flushed_layers > scaled.flushed_layers);
     falls_seen += concat(falls_seen.empty() ? "" : "; ", "seed ", seed, ", ", windows,
                          " windows: ", digits(plain.flushed_layers), ", ",
                          digits(middle.flushed_layers), ", ", digits(scaled.flushed_layers));
@@ -390,9 +391,10 @@ Result run_underflow(const Options& options) {
              "bf16 without one. Weights' gradients are rounded to the 16-bit type, as PyTorch's "
              "autocast has them."),
       "'Flushed' counts the non-zero elements of the fp64 gradient that the format would round to "
-      "zero at that scale; 'more zeros' are those that the 16-bit run holds and the fp64 run does "
-      "not, which includes what underflow upstream took away, and elements on the other side of a "
-      "kink of relu. The cosine and the relative error (L2) compare the whole gradient, unscaled, "
+      "zero at that scale; 'more zeros' is the share of zeros in the 16-bit run minus that in the "
+      "fp64 run, which includes what underflow upstream took away, and elements on the other side "
+      "of a kink of relu. The cosine and the relative error (L2) compare the whole gradient, "
+      "unscaled, "
       "with fp64's."};
   result.tables.push_back(textbook(result));
   Table layers("Gradients in fp64 by layer", {{"seed"},

@@ -97,3 +97,27 @@ TEST_CASE("an experiment in fp64 starts at the same weights, to fp32's rounding"
   CHECK(relative_difference(a, b) > 0);
   CHECK(cosine(a, b) == doctest::Approx(1));
 }
+
+TEST_CASE("seeds: a study's own, a person's, none twice") {
+  Options options;
+  CHECK(study_seeds(options, 3) == std::vector<std::uint64_t>{1, 2, 3});
+  CHECK(first_seed(options) == 1);
+  options.seeds = {7, 9};
+  CHECK(study_seeds(options, 3) == std::vector<std::uint64_t>{7, 9});
+  Result result;
+  set_one_seed(options, result);
+  CHECK(result.seeds == std::vector<std::uint64_t>{7});
+  REQUIRE(result.skipped.size() == 1);
+  CHECK(result.skipped[0] == "every seed but 7: this study takes one");
+  options.seeds = {7, 9, 7};
+  CHECK_THROWS_WITH_AS(study_seeds(options, 3), doctest::Contains("seed 7 is there twice"),
+                       UsageError);
+}
+
+TEST_CASE("a study says how many samples it needs") {
+  const Dataset data = make_glyphs(
+      1, {.train_scenes = 2, .validation_scenes = 1, .test_scenes = 1, .images_per_scene = 4});
+  need_samples("x", data, 8);
+  CHECK_THROWS_WITH_AS(need_samples("x", data, 9),
+                       doctest::Contains("has 8 training samples; the study needs 9"), Error);
+}

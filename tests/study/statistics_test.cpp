@@ -80,6 +80,46 @@ TEST_CASE("pairing removes what a seed moves in both settings alike") {
   CHECK_THROWS_AS(paired_over_seeds(a, std::vector<double>{1}), Error);
 }
 
+TEST_CASE("paired differences in clusters: Agresti and Min's where a cluster is a sample") {
+  // 200 images: a alone right on 3, b alone on 5.
+  std::vector<std::uint8_t> a(200, 1), b(200, 1);
+  std::fill_n(b.begin(), 3, std::uint8_t{0});
+  std::fill_n(a.begin() + 10, 5, std::uint8_t{0});
+  std::vector<double> difference;
+  std::vector<std::int64_t> cluster;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference.push_back(static_cast<double>(b[i]) - static_cast<double>(a[i]));
+    cluster.push_back(static_cast<std::int64_t>(i));
+  }
+  const PairedDifference theirs = paired_difference(a, b);
+  const ClusteredMean ours = clustered_paired_difference(difference, cluster);
+  REQUIRE(ours.interval.has_value());
+  CHECK(ours.mean == doctest::Approx(0.01));
+  const auto centre = [](const Interval& i) { return (i.low + i.high) / 2; };
+  const auto half = [](const Interval& i) { return (i.high - i.low) / 2; };
+  CHECK(centre(*ours.interval) == doctest::Approx(centre(theirs.interval)));
+  const double wider = student_t_quantile(0.975, 199) / 1.959963984540054 * std::sqrt(200.0 / 199);
+  CHECK(half(*ours.interval) == doctest::Approx(wider * half(theirs.interval)).epsilon(1e-6));
+
+  // Nothing decided differently is no proof of nothing.
+  const std::vector<double> same(200, 0.0);
+  const ClusteredMean none = clustered_paired_difference(same, cluster);
+  CHECK(none.mean == 0);
+  CHECK(none.interval->low == doctest::Approx(-none.interval->high));
+  CHECK(none.interval->high ==
+        doctest::Approx(student_t_quantile(0.975, 199) * std::sqrt(200.0 / 199) / 202));
+  // Images of a scene that err together say less than as many that err apart.
+  std::vector<std::int64_t> scenes;
+  for (std::size_t i = 0; i < a.size(); ++i) scenes.push_back(static_cast<std::int64_t>(i / 10));
+  CHECK(half(*clustered_paired_difference(difference, scenes).interval) > half(*ours.interval));
+  CHECK_FALSE(clustered_paired_difference(same, std::vector<std::int64_t>(200, 1)).interval);
+  CHECK_THROWS_AS(
+      clustered_paired_difference(std::vector<double>{0, 1.5}, std::vector<std::int64_t>{0, 1}),
+      Error);
+  CHECK(clustered_paired_difference(std::vector<double>{1, 1}, std::vector<std::int64_t>{0, 1})
+            .interval->high <= 1);
+}
+
 TEST_CASE("clusters widen an interval where samples in them agree") {
   // 20 clusters of 10 equal samples: 20 observations, not 200.
   std::vector<double> values, means;
