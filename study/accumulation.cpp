@@ -366,6 +366,7 @@ Result run_accumulation(const Options& options) {
   accumulation_variance(options, data, result);
   accumulation_bitwise(options, data, result);
   result.shows = {
+      // NOLINTNEXTLINE(bugprone-suspicious-missing-comma)
       "Accumulation is exact up to rounding for networks without batch statistics, however the "
       "window is cut, if micro-batches count by their valid targets.",
       "The usual mean of means is wrong for unequal micro-batches and for token counts that "

@@ -84,12 +84,11 @@ std::string sentence(const Reference& reference) {
                             "volume", "pages", "year", "note", "doi", "url"}) {
     const std::string* value = find(reference, field);
     if (value == nullptr || value->empty()) continue;
-    std::string part = *value;
-    part = without_tex(part);
+    std::string part = without_tex(*value);
     const std::string name = field;
-    if (name == "volume") part = "vol. " + part;
-    if (name == "pages") part = "pp. " + part;
-    if (name == "doi") part = "doi:" + part;
+    if (name == "volume") part.insert(0, "vol. ");
+    if (name == "pages") part.insert(0, "pp. ");
+    if (name == "doi") part.insert(0, "doi:");
     out += (out.empty() ? "" : ", ") + part;
   }
   return out.empty() ? reference.key : out + ".";

@@ -15,6 +15,14 @@ namespace {
 // Of data that is generated for a study: always the same.
 constexpr std::uint64_t kDataSeed = 1;
 
+void keep_first(Split& split, std::int64_t n) {
+  if (split.size() <= n) return;
+  const std::size_t bytes = split.images.bytes.size() / split.labels.size();
+  split.labels.resize(static_cast<std::size_t>(n));
+  split.images.bytes.resize(bytes * static_cast<std::size_t>(n));
+  split.images.shape.set(0, n);
+}
+
 ModelSettings with_data(ModelSettings settings, const Dataset& data) {
   settings.input = data.image;
   settings.classes = data.classes;
@@ -25,7 +33,14 @@ ModelSettings with_data(ModelSettings settings, const Dataset& data) {
 
 Dataset study_data(const Options& options, const GlyphSettings& settings) {
   if (options.data.empty()) return make_glyphs(kDataSeed, settings);
-  return load_dataset(options.data, kDataSeed);
+  Dataset data = load_dataset(options.data, kDataSeed);
+  constexpr std::int64_t kTrained = 2000, kOthers = 1000;
+  if (!options.quick || data.train.size() <= kTrained) return data;
+  for (Split* split : {&data.train, &data.validation, &data.test})
+    keep_first(*split, split == &data.train ? kTrained : kOthers);
+  if (data.corrupted) keep_first(*data.corrupted, kOthers);
+  data.name += concat(", the first ", kTrained, " training images");
+  return data;
 }
 
 std::vector<std::uint64_t> study_seeds(const Options& options, std::int64_t own) {
@@ -101,7 +116,7 @@ std::vector<MicroBatch> Experiment::window(std::span<const std::int64_t> indices
   return window(indices, sizes, first);
 }
 
-std::vector<double> Experiment::flat_gradient() {
+std::vector<double> Experiment::flat_gradient() const {
   std::vector<double> values;
   for (const ParameterEntry& entry : model->parameters().entries()) {
     const Leaf& leaf = *entry.tensor.leaf();
@@ -113,7 +128,7 @@ std::vector<double> Experiment::flat_gradient() {
   return values;
 }
 
-std::vector<double> Experiment::weights() {
+std::vector<double> Experiment::weights() const {
   std::vector<double> values;
   for (const ParameterEntry& entry : model->parameters().entries()) {
     const std::vector<double> part = entry.tensor.to_vector();

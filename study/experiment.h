@@ -20,7 +20,8 @@
 
 namespace roundoff::study {
 
-// The data that `options` names, or glyphs of `settings`.
+// The data that `options` names, or glyphs of `settings`. Of named data, quick studies take the
+// first 2,000 training images and 1,000 of every other split, and the name says so.
 Dataset study_data(const Options& options, const GlyphSettings& settings);
 // The seeds of `options`, or 1 to `own`. Throws UsageError for a seed that is there twice: it would
 // count as a second run.
@@ -72,8 +73,8 @@ class Experiment {
   StepResult step(std::span<const MicroBatch> window, const StepSettings& settings);
 
   // Flat, in the arena's order, padding left out. An absent gradient is zero.
-  std::vector<double> flat_gradient();
-  std::vector<double> weights();
+  std::vector<double> flat_gradient() const;
+  std::vector<double> weights() const;
 
   Context context;
   std::unique_ptr<Model> model;

@@ -311,7 +311,7 @@ std::string gnuplot_script(const Figure& f) {
             concat(" ", shortest(bar_end(f, s.low, s, i)), " ", shortest(bar_end(f, s.high, s, i)));
       data += "\n";
     }
-    out += block + " << EOD\n" + data + "EOD\n";
+    out += concat(block, " << EOD\n", data, "EOD\n");
 
     const std::string look = concat(" lw 2.5 dt ", n % 5 + 1, " lc rgb '", colour, "'");
     const std::string dots = concat(" pt ", shape, " ps 0.8");
@@ -321,14 +321,13 @@ std::string gnuplot_script(const Figure& f) {
         style = "lines" + look;
         break;
       case Series::Style::dots:
-        style = "points lw 1.5 lc rgb '" + colour + "'" + dots;
+        style = concat("points lw 1.5 lc rgb '", colour, "'", dots);
         break;
       case Series::Style::line_and_dots:
         style = "linespoints" + look + dots;
         break;
       case Series::Style::bars:
-        style = f.log_x ? "impulses lw 8 lc rgb '" + colour + "'"
-                        : "boxes lw 1 lc rgb '" + colour + "'";
+        style = concat(f.log_x ? "impulses lw 8 lc rgb '" : "boxes lw 1 lc rgb '", colour, "'");
         break;
     }
     std::string both =

@@ -288,7 +288,7 @@ void training(const Options& options, Result& result) {
   for (const std::size_t a : {kBaseline, kBf16Masters, kPureBf16, kPureFp16, kSrBf16, kSrFp16}) {
     std::vector<double> x;
     for (std::size_t i = 1; i <= runs[a][0].loss.size(); ++i)
-      x.push_back(static_cast<double>(i) * static_cast<double>(windows / 10));
+      x.push_back(static_cast<double>(static_cast<std::int64_t>(i) * (windows / 10)));
     loss.push_back({kArms[a].name, x, runs[a][0].loss, Series::Style::line_and_dots});
     if (a == kBaseline) continue;
     std::vector<double> part = runs[a][0].share;

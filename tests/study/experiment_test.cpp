@@ -114,6 +114,21 @@ TEST_CASE("seeds: a study's own, a person's, none twice") {
                        UsageError);
 }
 
+TEST_CASE("of named data a quick study takes the first images") {
+  study::Options options{.quick = true, .data = "glyphs"};
+  const Dataset some = study_data(options, {});
+  options.quick = false;
+  const Dataset all = study_data(options, {});
+  REQUIRE(all.train.size() > 2000);
+  CHECK(some.train.size() == 2000);
+  CHECK(some.train.images.shape[0] == 2000);
+  CHECK(some.train.labels[1999] == all.train.labels[1999]);
+  CHECK(std::equal(some.train.images.bytes.begin(), some.train.images.bytes.end(),
+                   all.train.images.bytes.begin()));
+  CHECK(some.test.size() == std::min<std::int64_t>(1000, all.test.size()));
+  CHECK(some.name == all.name + ", the first 2000 training images");
+}
+
 TEST_CASE("a study says how many samples it needs") {
   const Dataset data = make_glyphs(
       1, {.train_scenes = 2, .validation_scenes = 1, .test_scenes = 1, .images_per_scene = 4});
