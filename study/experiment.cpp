@@ -15,14 +15,6 @@ namespace {
 // Of data that is generated for a study: always the same.
 constexpr std::uint64_t kDataSeed = 1;
 
-void keep_first(Split& split, std::int64_t n) {
-  if (split.size() <= n) return;
-  const std::size_t bytes = split.images.bytes.size() / split.labels.size();
-  split.labels.resize(static_cast<std::size_t>(n));
-  split.images.bytes.resize(bytes * static_cast<std::size_t>(n));
-  split.images.shape.set(0, n);
-}
-
 ModelSettings with_data(ModelSettings settings, const Dataset& data) {
   settings.input = data.image;
   settings.classes = data.classes;
@@ -30,6 +22,14 @@ ModelSettings with_data(ModelSettings settings, const Dataset& data) {
 }
 
 }  // namespace
+
+void keep_first(Split& split, std::int64_t n) {
+  if (split.size() <= n) return;
+  const std::size_t bytes = split.images.bytes.size() / split.labels.size();
+  split.labels.resize(static_cast<std::size_t>(n));
+  split.images.bytes.resize(bytes * static_cast<std::size_t>(n));
+  split.images.shape.set(0, n);
+}
 
 Dataset study_data(const Options& options, const GlyphSettings& settings) {
   if (options.data.empty()) return make_glyphs(kDataSeed, settings);

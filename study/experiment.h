@@ -23,6 +23,8 @@ namespace roundoff::study {
 // The data that `options` names, or glyphs of `settings`. Of named data, quick studies take the
 // first 2,000 training images and 1,000 of every other split, and the name says so.
 Dataset study_data(const Options& options, const GlyphSettings& settings);
+// Leaves the first n samples, or all where there are fewer.
+void keep_first(Split& split, std::int64_t n);
 // The seeds of `options`, or 1 to `own`. Throws UsageError for a seed that is there twice: it would
 // count as a second run.
 std::vector<std::uint64_t> study_seeds(const Options& options, std::int64_t own);
