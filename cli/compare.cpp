@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <ostream>
+#include <set>
 
 #include "cli/command.h"
 #include "cli/compare_runs.h"
@@ -41,7 +42,17 @@ int run(const Options& o, const CLI::App& command, Console& console) {
   check_folder(o.out, o.overwrite);
   console.check(o.common);
   std::vector<RunFiles> runs;
-  for (const std::string& folder : o.runs) runs.push_back(read_run(folder, "compare"));
+  std::set<fs::path> seen;
+  for (const std::string& folder : o.runs) {
+    std::error_code error;
+    // However it is spelt, a folder is one run.
+    const fs::path place = fs::canonical(folder, error);
+    if (!error && !seen.insert(place).second) {
+      console.warn(concat("[compare] ", folder, " is named more than once; it counts once"));
+      continue;
+    }
+    runs.push_back(read_run(folder, "compare"));
+  }
   const Comparison comparison = compare_runs(runs);
   for (const std::string& warning : comparison.warnings) console.warn("[compare] " + warning);
 

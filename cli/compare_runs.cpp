@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <set>
@@ -27,8 +28,34 @@ const std::set<std::string> kDataAndModel{"data",       "model",   "hidden",
 
 struct Group {
   std::string label;
-  std::vector<const RunFiles*> runs;
+  std::vector<const RunFiles*> runs;    // one a seed: the first
+  std::vector<std::uint64_t> repeated;  // seeds that came again
 };
+
+bool is_cut(const std::string& key) { return key == "micro-batch" || key == "accumulate"; }
+bool is_reproducible(const RunFiles& run) { return run.setting("reproducible") == "true"; }
+double window_of(const RunFiles& run) {
+  return std::strtod(run.setting("micro-batch").c_str(), nullptr) *
+         std::strtod(run.setting("accumulate").c_str(), nullptr);
+}
+
+// How each window is taken to be cut. A reproducible run has the bits of every cut of its window,
+// so it has that of a run which is not reproducible, where there is one, or else all have the
+// first's.
+using Cuts = std::map<double, const RunFiles*>;
+Cuts cuts_of(std::span<const RunFiles> runs) {
+  Cuts cuts;
+  for (const bool reproducible : {false, true})
+    for (const RunFiles& run : runs)
+      if (is_reproducible(run) == reproducible) cuts.emplace(window_of(run), &run);
+  return cuts;
+}
+
+// What a run's results may depend on.
+std::string factor(const RunFiles& run, const std::string& key, const Cuts& cuts) {
+  if (is_cut(key) && is_reproducible(run)) return cuts.at(window_of(run))->setting(key);
+  return run.setting(key);
+}
 
 // Shortest names that tell the folders apart.
 std::vector<std::string> run_labels(std::span<const RunFiles> runs) {
@@ -47,7 +74,7 @@ std::vector<std::string> run_labels(std::span<const RunFiles> runs) {
   return labels;
 }
 
-std::vector<std::string> differing_keys(std::span<const RunFiles> runs) {
+std::vector<std::string> differing_keys(std::span<const RunFiles> runs, const Cuts& cuts) {
   std::set<std::string> keys;
   for (const RunFiles& run : runs)
     for (const auto& entry : run.settings) keys.insert(entry.first);
@@ -55,20 +82,21 @@ std::vector<std::string> differing_keys(std::span<const RunFiles> runs) {
   for (const std::string& key : keys) {
     if (kNoFactor.count(key) != 0) continue;
     if (std::any_of(runs.begin(), runs.end(), [&](const RunFiles& run) {
-          return run.setting(key) != runs.front().setting(key);
+          return factor(run, key, cuts) != factor(runs.front(), key, cuts);
         }))
       differing.push_back(key);
   }
   return differing;
 }
 
-std::vector<Group> group_runs(std::span<const RunFiles> runs,
-                              const std::vector<std::string>& keys) {
+std::vector<Group> group_runs(std::span<const RunFiles> runs, const std::vector<std::string>& keys,
+                              const Cuts& cuts) {
   std::vector<Group> groups;
   for (const RunFiles& run : runs) {
     std::string label;
     for (const std::string& key : keys) {
-      const std::string value = run.setting(key).empty() ? "default" : run.setting(key);
+      std::string value = factor(run, key, cuts);
+      if (value.empty()) value = "default";
       // The precision speaks for itself.
       label += (label.empty() ? "" : ", ") + (key == "precision" ? value : key + "=" + value);
     }
@@ -76,9 +104,13 @@ std::vector<Group> group_runs(std::span<const RunFiles> runs,
     const auto at = std::find_if(groups.begin(), groups.end(),
                                  [&](const Group& group) { return group.label == label; });
     if (at == groups.end()) {
-      groups.push_back({label, {&run}});
-    } else {
+      groups.push_back({label, {&run}, {}});
+    } else if (std::none_of(at->runs.begin(), at->runs.end(),
+                            [&](const RunFiles* other) { return other->seed == run.seed; })) {
       at->runs.push_back(&run);
+    } else if (std::find(at->repeated.begin(), at->repeated.end(), run.seed) ==
+               at->repeated.end()) {
+      at->repeated.push_back(run.seed);
     }
   }
   return groups;
@@ -113,13 +145,10 @@ std::vector<std::string> find_warnings(std::span<const RunFiles> runs,
   if (groups.size() > 1 && keys.size() > 1)
     warnings.push_back("the runs differ in more than one setting (" + joined(keys) +
                        "): a difference belongs to all of them together");
-  for (const Group& group : groups) {
-    std::set<std::uint64_t> seeds;
-    for (const RunFiles* run : group.runs)
-      if (!seeds.insert(run->seed).second)
-        warnings.push_back(concat("'", group.label, "' has seed ", run->seed,
-                                  " more than once; the first of them is compared"));
-  }
+  for (const Group& group : groups)
+    for (const std::uint64_t seed : group.repeated)
+      warnings.push_back(concat("'", group.label, "' has seed ", seed,
+                                " more than once; the first of them counts, once"));
   return warnings;
 }
 
@@ -221,18 +250,14 @@ Table groups_table(const std::vector<Group>& groups) {
 }
 
 struct Pairs {
-  std::vector<std::uint64_t> seeds;
   std::vector<double> a, b;
 };
 Pairs pair_up(const Group& a, const Group& b, double RunFiles::*value) {
   Pairs pairs;
   for (const RunFiles* other : b.runs) {
-    if (std::find(pairs.seeds.begin(), pairs.seeds.end(), other->seed) != pairs.seeds.end())
-      continue;
     const auto at = std::find_if(a.runs.begin(), a.runs.end(),
                                  [&](const RunFiles* run) { return run->seed == other->seed; });
     if (at == a.runs.end()) continue;
-    pairs.seeds.push_back(other->seed);
     pairs.a.push_back((*at)->*value);
     pairs.b.push_back(other->*value);
   }
@@ -377,8 +402,9 @@ void add_accuracies(study::Result& result, const std::vector<Group>& groups) {
 Comparison compare_runs(std::span<const RunFiles> runs) {
   ROUNDOFF_CHECK(!runs.empty(), "compare", "no runs to compare");
   const std::vector<std::string> labels = run_labels(runs);
-  const std::vector<std::string> keys = differing_keys(runs);
-  const std::vector<Group> groups = group_runs(runs, keys);
+  const Cuts cuts = cuts_of(runs);
+  const std::vector<std::string> keys = differing_keys(runs, cuts);
+  const std::vector<Group> groups = group_runs(runs, keys, cuts);
   Comparison comparison;
   comparison.warnings = find_warnings(runs, keys, groups);
   study::Result& r = comparison.result;
@@ -393,7 +419,9 @@ Comparison compare_runs(std::span<const RunFiles> runs) {
   r.seeds.assign(seeds.begin(), seeds.end());
   r.method = {
       "Runs that differ in nothing but the seed are one group. Groups are compared with the first "
-      "run's, runs of equal seeds paired, so that what the seed moves in both drops out."};
+      "run's, runs of equal seeds paired, so that what the seed moves in both drops out. A seed "
+      "counts once in a group: its first run. How a reproducible run cuts its windows moves no "
+      "bit, and is no difference."};
   r.tables.push_back(runs_table(runs, labels));
   if (!keys.empty()) r.tables.push_back(settings_table(runs, labels, keys));
   r.tables.push_back(groups_table(groups));

@@ -18,7 +18,7 @@ struct Comparison {
 };
 
 // Runs that differ in nothing but the seed are one group; the first run's group is what the others
-// are compared with, seed by seed. At least one run.
+// are compared with, seed by seed. A seed counts once in a group, its first run. At least one run.
 Comparison compare_runs(std::span<const RunFiles> runs);
 
 }  // namespace roundoff::cli

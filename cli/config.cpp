@@ -16,10 +16,11 @@ namespace roundoff::cli {
 namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 20;
-// What a run that is resumed may be told anew; everything else is its own.
+// What a run that is resumed may be told anew; everything else is its own. Whether its windows may
+// be cut otherwise, the checkpoint says.
 constexpr std::string_view kMayChange[] = {
-    "resume",           "steps", "epochs", "early-stop", "max-skips",
-    "checkpoint-every", "quiet", "json",   "csv",        "verbose"};
+    "resume",      "steps",      "epochs", "early-stop", "max-skips", "checkpoint-every",
+    "micro-batch", "accumulate", "quiet",  "json",       "csv",       "verbose"};
 constexpr char kProtectedMinus = '\x01';
 
 enum class Kind { flag, integer, natural, number, text };

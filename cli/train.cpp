@@ -238,7 +238,8 @@ Command add_train(CLI::App& app) {
   command
       ->add_option(
           "--resume", o->resume,
-          "Continue the run in DIR with its own settings; --steps and --epochs may be more")
+          "Continue the run in DIR with its own settings; --steps and --epochs may be more, and a "
+          "reproducible run's windows cut otherwise")
       ->type_name("DIR");
   command
       ->add_option("--amp-check", o->amp_check,

@@ -212,6 +212,32 @@ TEST_CASE("compare pairs runs by seed, gives intervals, and says what differs") 
   CHECK(contains(read_text(folder.path("d") + "/index.html"), "WARNING"));
 }
 
+TEST_CASE("compare counts a run once, however often and however its folder is named") {
+  const test::TemporaryFolder folder;
+  const std::string a = folder.path("a");
+  train(a, {});
+  fs::create_directory_symlink(a, folder.path("link"));
+  fs::copy(a, folder.path("copy"));
+  int at = 0;
+  for (const std::string& again : {a, a + "/", folder.path("link"), folder.path("copy")}) {
+    CAPTURE(again);
+    const std::string out = folder.path("c" + std::to_string(at++));
+    const Result r = run_program({"compare", a, again, "--out", out});
+    CAPTURE(r.err);
+    REQUIRE(r.status == cli::kDone);
+    CHECK(contains(r.err, "more than once"));
+    CHECK(contains(r.err, "once\n"));
+    const auto result = read_json(out + "/result.json");
+    for (const Json& table : result["tables"])
+      if (table["table"] == "Over seeds")
+        for (const Json& row : table["rows"]) {
+          CHECK(row["n"] == 1);
+          CHECK(row["low"].is_null());
+          CHECK(row["deviation"].is_null());
+        }
+  }
+}
+
 TEST_CASE("compare names the folder and the file that are wrong") {
   const test::TemporaryFolder folder;
   const std::string a = folder.path("a");
@@ -266,4 +292,36 @@ TEST_CASE("runs are grouped by everything but the seed") {
   const Table unpaired = cli::compare_runs(runs).result.tables.back();
   CHECK(std::holds_alternative<std::monostate>(unpaired.rows()[0][4]));
   CHECK(std::get<std::string>(unpaired.rows()[0][7]) == "no seed in common");
+}
+
+TEST_CASE("how a reproducible run cuts its windows is no difference between runs") {
+  const auto run = [](const char* micro, const char* accumulate, bool reproducible,
+                      std::uint64_t seed) {
+    cli::RunFiles files;
+    files.folder = "r";
+    files.precision = "fp32";
+    files.seed = seed;
+    files.settings = {{"micro-batch", micro},
+                      {"accumulate", accumulate},
+                      {"reproducible", reproducible ? "true" : "false"}};
+    files.test_samples = 100;
+    files.windows = {{1, 0, 2.0, 0.1, 1, 1, false, true}};
+    return files;
+  };
+  // Tables: the runs, over seeds; and where there are groups, what differs and the differences.
+  const auto count = [](std::vector<cli::RunFiles> runs) {
+    return cli::compare_runs(runs).result.tables.size();
+  };
+  const auto warnings = [](std::vector<cli::RunFiles> runs) {
+    return cli::compare_runs(runs).warnings;
+  };
+  CHECK(count({run("8", "8", true, 1), run("64", "1", true, 2), run("16", "4", true, 3)}) == 2);
+  CHECK(count({run("8", "8", true, 1), run("8", "4", true, 1)}) == 4);
+  CHECK(count({run("8", "8", false, 1), run("64", "1", false, 1)}) == 4);
+  // A reproducible run has the bits of the other's cut, so that being reproducible is all.
+  CHECK(warnings({run("8", "8", true, 1), run("64", "1", false, 1)}).empty());
+  CHECK(warnings({run("8", "8", true, 1), run("8", "8", false, 1)}).empty());
+  CHECK(warnings({run("8", "8", false, 1), run("64", "1", false, 1)}).size() == 1);
+  // The same bits twice: once.
+  CHECK(warnings({run("8", "8", true, 1), run("64", "1", true, 1)}).size() == 1);
 }

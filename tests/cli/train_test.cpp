@@ -270,6 +270,51 @@ TEST_CASE("train --reproducible: another cut of the windows gives the same metri
   refuses({"--model", "convnet", "--batch-norm"}, "reproducible does not go with BatchNorm");
 }
 
+TEST_CASE("a reproducible run goes on in another cut, bit for bit; any other run does not") {
+  const test::TemporaryFolder folder;
+  const auto run = [&](const char* name, const Strings& more) {
+    Strings all{"--micro-batch", "24", "--clip", "1", "--out", folder.path(name), "--quiet"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Result r = run_program(train(all));
+    CAPTURE(r.err);
+    REQUIRE(r.status == 0);
+  };
+  run("whole", {"--reproducible", "--steps", "8"});
+  run("resumed", {"--reproducible", "--steps", "3"});
+  const std::string resumed = folder.path("resumed");
+  const Result r = run_program(
+      {"train", "--resume", resumed, "--micro-batch", "8", "--accumulate", "3", "--steps", "8"});
+  CAPTURE(r.err);
+  REQUIRE(r.status == 0);
+  CHECK(test::read_text(folder.path("whole") + "/metrics.jsonl") ==
+        test::read_text(resumed + "/metrics.jsonl"));
+  for (const char* file : {"/last.safetensors", "/best.safetensors"}) {
+    const auto left = read_safetensors(folder.path("whole") + file).tensors;
+    const auto right = read_safetensors(resumed + file).tensors;
+    REQUIRE(left.size() == right.size());
+    for (const auto& [name, tensor] : left) CHECK(bool(right.at(name).bytes == tensor.bytes));
+  }
+  const std::string config = test::read_text(resumed + "/config.toml");
+  CHECK(contains(config, "micro-batch = 8\n"));
+  CHECK(contains(config, "accumulate = 3\n"));
+  CHECK(contains(config, "reproducible = true\n"));
+
+  const auto refused = [&](const std::string& name, const char* micro, const char* accumulate,
+                           const char* why) {
+    const std::string before = test::read_text(folder.path(name) + "/config.toml");
+    const Result other = run_program({"train", "--resume", folder.path(name), "--micro-batch",
+                                      micro, "--accumulate", accumulate, "--steps", "12"});
+    CAPTURE(other.err);
+    CHECK(other.status == cli::kFailed);
+    CHECK(is_one_line_error(other.err, "resume"));
+    CHECK(contains(other.err, why));
+    CHECK(test::read_text(folder.path(name) + "/config.toml") == before);
+  };
+  refused("resumed", "8", "2", "was trained with window = 24, this run has 16");
+  run("plain", {"--steps", "3"});
+  refused("plain", "8", "3", "was trained with micro_batch = 24, this run has 8");
+}
+
 TEST_CASE("train --stochastic-rounding: other weights, the same ones again, and in a resumed run") {
   const test::TemporaryFolder folder;
   const auto run = [&](const char* name, const Strings& more) {
