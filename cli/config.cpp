@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <sstream>
 
 #include "bench/table.h"
@@ -54,6 +55,23 @@ std::string_view expected(Kind kind) {
       return "text or a number";
   }
   return "?";
+}
+
+// CLI11 drops the empty items of a list, and takes what comes next where nothing is left.
+void check_list(const CLI::App& command, const CLI::Option& option, const std::string& text) {
+  const char comma = option.get_delimiter();
+  if (comma == '\0' || text.empty()) return;
+  if (text.front() == comma || text.back() == comma ||
+      text.find(std::string(2, comma)) != std::string::npos)
+    throw UsageError(concat("[", command.get_name(), "] --", option.get_lnames()[0], " is '", text,
+                            "'; values with single commas between them expected"));
+}
+
+// The name under which a file holds the command's positional arguments; empty where it does not.
+std::string positional_setting(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options())
+    if (option->get_positional() && !option->get_lnames().empty()) return option->get_lnames()[0];
+  return {};
 }
 
 std::string_view type_name(const toml::node& node) {
@@ -239,6 +257,7 @@ std::vector<std::string> prepare_arguments(const CLI::App& command,
   std::vector<std::string> out;
   std::size_t end = arguments.size();  // of what can be flags
   const CLI::Option* open = nullptr;   // the option whose value is due
+  bool positional = false;             // one was given
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& a = arguments[i];
     if (a == "--") {
@@ -252,6 +271,7 @@ std::vector<std::string> prepare_arguments(const CLI::App& command,
       if (a.empty() && (kind_of(*open) != Kind::text || type == "FILE" || type == "DIR"))
         throw UsageError(
             concat("[", command.get_name(), "] --", open->get_lnames()[0], " has no value"));
+      check_list(command, *open, a);
       if (open->check_lname("config")) config = a;
       if (open->check_lname("resume")) resume = a;
       open = nullptr;
@@ -268,10 +288,10 @@ std::vector<std::string> prepare_arguments(const CLI::App& command,
       if (option != nullptr && option->get_items_expected_max() > 0) {
         if (equals == std::string::npos) {
           open = option;
-        } else if (name == "config") {
-          config = a.substr(equals + 1);
-        } else if (name == "resume") {
-          resume = a.substr(equals + 1);
+        } else {
+          check_list(command, *option, a.substr(equals + 1));
+          if (name == "config") config = a.substr(equals + 1);
+          if (name == "resume") resume = a.substr(equals + 1);
         }
       }
       out.push_back(a);
@@ -286,7 +306,11 @@ std::vector<std::string> prepare_arguments(const CLI::App& command,
         std::find(std::begin(kNumbers), std::end(kNumbers), lower) != std::end(kNumbers) ||
         (a.size() > 2 && a[0] == '-' && a[1] == '.');
     out.push_back(number ? kProtectedMinus + a.substr(1) : a);
+    if (a.empty() || a[0] != '-') positional = true;
   }
+  if (const std::string name = positional_setting(command);
+      !name.empty() && (positional || end + 1 < arguments.size()))
+    given.push_back(name);
   if (!resume.empty()) {
     for (const std::string& flag : given)
       if (std::find(std::begin(kMayChange), std::end(kMayChange), flag) == std::end(kMayChange))
@@ -307,8 +331,9 @@ std::string restore_minus(std::string value) {
   return value;
 }
 
-std::string resolved_config(const CLI::App& command, const std::vector<std::string_view>& without,
-                            const std::vector<std::pair<std::string_view, std::string>>& replaced) {
+std::string resolved_config(
+    const CLI::App& command, const std::vector<std::string_view>& without,
+    const std::vector<std::pair<std::string_view, std::vector<std::string>>>& replaced) {
   std::string out =
       "# roundoff " + command.get_name() + " --config FILE runs with these settings\n";
   for (const CLI::Option* option : command.get_options()) {
@@ -321,10 +346,10 @@ std::string resolved_config(const CLI::App& command, const std::vector<std::stri
       continue;
     }
     std::vector<std::string> values = option->results();
-    for (const auto& [name, value] : replaced)
-      if (name == key) values = {value};
     if (values.empty() && !option->get_default_str().empty())
       values.push_back(option->get_default_str());
+    for (const auto& [name, other] : replaced)
+      if (name == key) values = other;
     if (values.empty()) continue;  // not given, and without a default
     if (!takes_list(*option)) {
       out += key + " = " + toml_scalar(values.back(), kind) + "\n";
@@ -336,6 +361,13 @@ std::string resolved_config(const CLI::App& command, const std::vector<std::stri
     out += "]\n";
   }
   return out;
+}
+
+std::string absolute_data(const std::string& data) {
+  const std::size_t colon = data.find(':');
+  if (colon == std::string::npos) return data;
+  return data.substr(0, colon + 1) +
+         std::filesystem::absolute(data.substr(colon + 1)).lexically_normal().string();
 }
 
 }  // namespace roundoff::cli

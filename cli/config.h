@@ -27,8 +27,8 @@ std::map<std::string, std::string> read_settings(std::string_view toml, std::str
 // The arguments that `command` should parse in place of `arguments` (without the program's and the
 // subcommand's name): those of the file behind --config, or of a run that --resume continues,
 // added, and negative numbers that CLI11 takes for flags (-inf, -nan, -.5) protected until
-// restore_minus(). Throws UsageError for
-// "--flag=".
+// restore_minus(). Positional arguments win over the file as flags do. Throws UsageError for
+// "--flag=" and for a list with commas around nothing.
 std::vector<std::string> prepare_arguments(const CLI::App& command,
                                            const std::vector<std::string>& arguments);
 // Undoes the protection of one value; give it to every option that takes numbers by position, as
@@ -36,10 +36,15 @@ std::vector<std::string> prepare_arguments(const CLI::App& command,
 std::string restore_minus(std::string value);
 
 // What `command` ran with, defaults included, as a file that --config reads back to the same run.
-// Positional arguments are not settings and are left out, and so are the flags named in `without`;
-// `replaced` gives text options another value. Call it after parsing.
+// Positional arguments without a flag's name are not settings and are left out, and so are the
+// flags named in `without`; `replaced` gives options other values, none leaves one out. Call it
+// after parsing.
 std::string resolved_config(
     const CLI::App& command, const std::vector<std::string_view>& without = {},
-    const std::vector<std::pair<std::string_view, std::string>>& replaced = {});
+    const std::vector<std::pair<std::string_view, std::vector<std::string>>>& replaced = {});
+
+// --data with its folder as it is found from anywhere: settings outlive the folder that they were
+// given in.
+std::string absolute_data(const std::string& data);
 
 }  // namespace roundoff::cli

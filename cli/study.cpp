@@ -25,6 +25,8 @@ using study::Study;
 
 namespace {
 
+constexpr const char* kNotRun = "not run: interrupted";
+
 struct Options {
   CommonOptions common;
   std::vector<std::string> names;
@@ -80,6 +82,27 @@ void check_folder(const fs::path& out, bool overwrite, const std::vector<const S
                               " exists and is not a study's report; name another folder"));
 }
 
+// A seed that counts twice would make an interval too narrow.
+void check_seeds(const std::vector<std::uint64_t>& seeds) {
+  for (std::size_t i = 0; i < seeds.size(); ++i)
+    if (std::find(seeds.begin(), seeds.begin() + static_cast<std::ptrdiff_t>(i), seeds[i]) !=
+        seeds.begin() + static_cast<std::ptrdiff_t>(i))
+      throw UsageError(concat("[study] --seeds has ", seeds[i],
+                              " twice; a seed that is repeated is no second run"));
+}
+
+// What --config reads back to these studies, and to the same seeds and data.
+std::string settings(const Options& o, const CLI::App& command,
+                     const std::vector<std::string>& names,
+                     const std::vector<std::uint64_t>& seeds) {
+  std::vector<std::string> typed_seeds;
+  for (const std::uint64_t seed : seeds) typed_seeds.push_back(std::to_string(seed));
+  std::vector<std::string> data;
+  if (!o.data.empty()) data.push_back(absolute_data(o.data));
+  return resolved_config(command, {"out", "overwrite", "list", "json", "csv", "quiet"},
+                         {{"names", names}, {"seeds", typed_seeds}, {"data", data}});
+}
+
 // The line that makes one study again, or all that were asked for.
 std::string command_line(const Options& o, const std::string& names) {
   std::string line = "roundoff study " + names;
@@ -97,11 +120,27 @@ std::vector<Listing> with_earlier(const fs::path& out, const std::vector<Listing
   for (const Study& s : study::studies()) {
     const auto at = std::find_if(now.begin(), now.end(),
                                  [&](const Listing& listing) { return listing.name == s.name; });
-    if (at != now.end()) {
-      all.push_back(*at);
-    } else if (std::optional<Listing> earlier = study::read_listing(out / s.name)) {
+    // What an interrupt left undone has its earlier report still.
+    std::optional<Listing> earlier;
+    if (at == now.end() || at->reason == kNotRun) earlier = study::read_listing(out / s.name);
+    if (earlier) {
       all.push_back(std::move(*earlier));
+    } else if (at != now.end()) {
+      all.push_back(*at);
     }
+  }
+  return all;
+}
+
+// `finished` and, of what was asked for, what an interrupt left undone.
+std::vector<Listing> with_not_run(const std::vector<Listing>& finished,
+                                  const std::vector<const Study*>& studies) {
+  std::vector<Listing> all = finished;
+  for (std::size_t i = finished.size(); i < studies.size(); ++i) {
+    Listing& listing = all.emplace_back();
+    listing.name = studies[i]->name;
+    listing.state = Listing::State::skipped;
+    listing.reason = kNotRun;
   }
   return all;
 }
@@ -115,7 +154,10 @@ Table summary(const std::vector<Listing>& studies, const fs::path& out) {
                           {"file"}});
   for (const Listing& s : studies) {
     const bool done = s.state == Listing::State::done;
-    const char* state = done ? "done" : s.state == Listing::State::skipped ? "skipped" : "failed";
+    const char* state = done                                ? "done"
+                        : s.state == Listing::State::failed ? "failed"
+                        : s.reason == kNotRun               ? kNotRun
+                                                            : "skipped";
     table.add_row({s.name, std::string(state), done ? Cell(s.held) : Cell(),
                    done ? Cell(s.claims) : Cell(), done ? Cell(s.seconds) : Cell(),
                    done ? Cell((out / s.name / "index.html").string()) : Cell()});
@@ -142,6 +184,7 @@ int status_of(const std::vector<Listing>& studies) {
 int run(const Options& o, const CLI::App& command, Console& console) {
   if (o.list) return list_studies(o, console);
   const std::vector<const Study*> studies = chosen(o.names);
+  check_seeds(o.seeds);
   const Device device = parse_device(o.device);
   const fs::path out = o.out;
   check_folder(out, o.overwrite, studies);
@@ -151,7 +194,7 @@ int run(const Options& o, const CLI::App& command, Console& console) {
   context.program = version_line();
   context.quick = o.quick;
   context.device = o.device;
-  context.config = resolved_config(command, {"out", "overwrite", "list", "json", "csv", "quiet"});
+  context.config = settings(o, command, o.names, o.seeds);
   // A folder that does not exist, or files that contradict themselves, end the command at once.
   std::vector<SourceFile> sources;
   if (!o.data.empty()) sources = load_dataset(o.data).sources;
@@ -167,6 +210,15 @@ int run(const Options& o, const CLI::App& command, Console& console) {
   write_file_atomically(out / "config.toml", context.config);
   write_file_atomically(out / "environment.json", context.environment);
 
+  const auto show = [&](const std::vector<Listing>& listings) {
+    Table table = summary(listings, out);
+    table.add_note(concat("all of them: ", (out / "index.html").string()));
+    console.emit(table, o.common);
+    for (const Listing& s : listings)
+      if (s.held < s.claims)
+        console.error(concat("[study] ", s.name, ": ", s.claims - s.held, " of ", s.claims,
+                             " claims do not hold, first: ", s.not_held));
+  };
   const GracefulInterrupt interrupt;
   std::vector<Listing> finished;
   // Whatever happens, what is finished is listed.
@@ -192,10 +244,14 @@ int run(const Options& o, const CLI::App& command, Console& console) {
       context.seconds =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       context.command = command_line(o, name);
+      context.config = settings(o, command, {name}, result.seeds.empty() ? o.seeds : result.seeds);
       context.up = "../index.html";
       listing = study::write_report(out / name, name, result, context);
     } catch (const study::Interrupted&) {
       progress.clear();
+      const std::vector<Listing> listings = with_not_run(finished, studies);
+      study::write_index(out, with_earlier(out, listings), index);
+      show(listings);
       throw Interrupted(concat("[study] interrupted in ", name, "; ", finished.size(), " of ",
                                studies.size(), " studies are finished and lie in ", out.string()));
     } catch (const AbsentError& e) {
@@ -216,13 +272,7 @@ int run(const Options& o, const CLI::App& command, Console& console) {
     study::write_index(out, with_earlier(out, finished), index);
   }
 
-  Table table = summary(finished, out);
-  table.add_note(concat("all of them: ", (out / "index.html").string()));
-  console.emit(table, o.common);
-  for (const Listing& s : finished)
-    if (s.held < s.claims)
-      console.error(concat("[study] ", s.name, ": ", s.claims - s.held, " of ", s.claims,
-                           " claims do not hold, first: ", s.not_held));
+  show(finished);
   return status_of(finished);
 }
 
@@ -234,11 +284,14 @@ Command add_study(CLI::App& app) {
   auto o = std::make_shared<Options>();
   std::string names = "Studies: ";
   names += known_names();
-  command->add_option("names", o->names, names)->type_name("NAME");
+  // As a flag, too, so that a file can name them.
+  command->add_option("names,--names", o->names, names)->type_name("NAME");
   command->add_flag("--list", o->list, "Print the studies and their questions");
   command->add_flag("--quick", o->quick, "Smaller: under 40 seconds a study on two cores");
   command->add_option("--device", o->device, "cpu, sim or cuda")->capture_default_str();
-  command->add_option("--seeds", o->seeds, "In place of each study's own seeds")->delimiter(',');
+  command->add_option("--seeds", o->seeds, "In place of each study's own seeds")
+      ->delimiter(',')
+      ->allow_extra_args(false);  // what follows names studies
   command->add_option("--data", o->data, "In place of each study's own data, as in train");
   command->add_option("--out", o->out, "Folder of the reports")
       ->type_name("DIR")

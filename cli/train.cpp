@@ -42,14 +42,6 @@ AmpCheck parse_amp_check(const std::string& text) {
   throw UsageError(concat("[train] --amp-check is '", text, "'; stop, fallback or off expected"));
 }
 
-// A data folder as it is found from anywhere: settings outlive the folder that they were given in.
-std::string absolute(const std::string& data) {
-  const std::size_t colon = data.find(':');
-  if (colon == std::string::npos) return data;
-  return data.substr(0, colon + 1) +
-         fs::absolute(data.substr(colon + 1)).lexically_normal().string();
-}
-
 // The dtype of every node, weight and gradient of one forward and backward pass.
 class DtypeReport : public NodeObserver {
  public:
@@ -189,7 +181,7 @@ int run(const Options& o, const CLI::App& command, Console& console) {
   // A run that goes on further has the settings of that from now on.
   const std::string resolved =
       resolved_config(command, {"overwrite", "quiet", "json", "csv", "verbose"},
-                      {{"data", absolute(o.train.data)}});
+                      {{"data", {absolute_data(o.train.data)}}});
   const auto on_start = [&] {
     if (out.empty()) return;
     if (resume) {

@@ -83,6 +83,87 @@ TEST_CASE("study writes a report, refuses to lose it, and lists what lies there"
   CHECK(first == second);
 }
 
+TEST_CASE("study: the settings that a report holds make it again") {
+  const test::TemporaryFolder folder;
+  const std::string out = folder.path("r");
+  REQUIRE(run_program({"study", "sanity", "memory", "--quick", "--out", out, "--quiet"}).status ==
+          cli::kDone);
+  for (const char* name : {"sanity", "memory"}) {
+    CAPTURE(name);
+    const std::string again = folder.path(name);
+    const Result r = run_program(
+        {"study", "--config", out + "/" + name + "/config.toml", "--out", again, "--quiet"});
+    CAPTURE(r.err);
+    CHECK(r.status == cli::kDone);
+    CHECK(read_json(again + "/studies.json")["studies"].size() == 1);
+    const auto first = read_json(out + "/" + name + "/result.json");
+    const auto second = read_json(again + "/" + name + "/result.json");
+    CHECK(first["seeds"] == second["seeds"]);
+    CHECK(first["claims"].size() == second["claims"].size());
+  }
+  // The study's own seeds, which nobody typed.
+  const auto seeds = read_json(out + "/sanity/result.json")["seeds"];
+  REQUIRE_FALSE(seeds.empty());
+  CHECK(contains(read_text(out + "/sanity/config.toml"),
+                 "seeds = [" + std::to_string(seeds[0].get<int>())));
+  CHECK(contains(read_text(out + "/config.toml"), "names = [\"sanity\", \"memory\"]\n"));
+  CHECK_FALSE(contains(read_text(out + "/config.toml"), "seeds"));
+  // Names that are typed win over the file's.
+  const std::string other = folder.path("other");
+  REQUIRE(
+      run_program({"study", "sanity", "--config", out + "/config.toml", "--out", other, "--quiet"})
+          .status == cli::kDone);
+  CHECK(read_json(other + "/studies.json")["studies"].size() == 1);
+}
+
+TEST_CASE("study --seeds: an empty list and a repeated seed are refused by their name") {
+  const test::TemporaryFolder folder;
+  const auto refused = [&](const Strings& seeds, const std::string& part) {
+    Strings all{"study", "sanity", "--quick"};
+    all.insert(all.end(), seeds.begin(), seeds.end());
+    all.insert(all.end(), {"--out", folder.path("r")});
+    const Result r = run_program(all);
+    CAPTURE(r.err);
+    CHECK(r.status == cli::kUsage);
+    CHECK(is_one_line_error(r.err, "study"));
+    CHECK(contains(r.err, part));
+    CHECK_FALSE(fs::exists(folder.path("r")));
+  };
+  for (const char* list : {",", "1,", ",1", "1,,2"}) {
+    refused({"--seeds", list}, std::string("--seeds is '") + list + "'");
+    refused({std::string("--seeds=") + list}, std::string("--seeds is '") + list + "'");
+  }
+  refused({"--seeds", "1,1"}, "--seeds has 1 twice");
+  refused({"--seeds", "3,2,4,2"}, "--seeds has 2 twice");
+  refused({"--seeds", "3", "--seeds", "3"}, "--seeds has 3 twice");
+  // What follows a list is not part of it.
+  CHECK(run_program(
+            {"study", "--quick", "--seeds", "2,3", "sanity", "--out", folder.path("r"), "--quiet"})
+            .status == cli::kDone);
+}
+
+TEST_CASE("study: an interrupt loses nothing of what is finished, and says what did not run") {
+  const test::TemporaryFolder folder;
+  const std::string out = folder.path("r");
+  const std::string csv = folder.path("t.csv");
+  const Result r = test::interrupt_program(
+      {"study", "sanity", "memory", "--quick", "--out", out, "--json", "-", "--csv", csv},
+      "memory (2 of 2): begins");
+  CAPTURE(r.err);
+  REQUIRE(r.status == cli::kInterrupted);
+  CHECK(contains(r.err, "interrupted in memory; 1 of 2 studies are finished"));
+  const auto rows = Json::parse(r.out)["rows"];
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0]["state"] == "done");
+  CHECK(rows[1]["study"] == "memory");
+  CHECK(rows[1]["state"] == "not run: interrupted");
+  CHECK(contains(read_text(csv), "memory,not run: interrupted"));
+  CHECK(contains(read_text(out + "/index.html"), "not run: interrupted"));
+  const auto studies = read_json(out + "/studies.json")["studies"];
+  REQUIRE(studies.size() == 2);
+  CHECK(studies[1]["reason"] == "not run: interrupted");
+}
+
 TEST_CASE("study says what is wrong with what was asked") {
   const test::TemporaryFolder folder;
   const Result unknown = run_program({"study", "nonsense", "--out", folder.path("r")});

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pty.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,12 +50,17 @@ std::string without_asan_remark(const std::string& text) {
 
 }  // namespace
 
-Result run_program(const std::vector<std::string>& arguments,
-                   const std::vector<std::string>& environment) {
+namespace {
+
+// watch(child, path of its stderr) is called as soon as it runs.
+template <class F>
+Result run_with(const std::vector<std::string>& arguments,
+                const std::vector<std::string>& environment, F&& watch) {
   const TemporaryFolder folder;
   const std::string out = folder.path("out");
   const std::string err = folder.path("err");
   const pid_t child = fork();
+  if (child < 0) throw std::runtime_error("fork failed");
   if (child == 0) {
     const int o = open(out.c_str(), O_WRONLY | O_CREAT, 0600);
     const int e = open(err.c_str(), O_WRONLY | O_CREAT, 0600);
@@ -62,11 +68,33 @@ Result run_program(const std::vector<std::string>& arguments,
     if (dup2(i, 0) < 0 || dup2(o, 1) < 0 || dup2(e, 2) < 0) _exit(126);
     execute(arguments, environment);
   }
+  watch(child, err);
   Result r;
   r.status = wait_for(child);
   r.out = read_text(out);
   r.err = without_asan_remark(read_text(err));
   return r;
+}
+
+}  // namespace
+
+Result run_program(const std::vector<std::string>& arguments,
+                   const std::vector<std::string>& environment) {
+  return run_with(arguments, environment, [](pid_t, const std::string&) {});
+}
+
+Result interrupt_program(const std::vector<std::string>& arguments, const std::string& said) {
+  return run_with(arguments, {}, [&](pid_t child, const std::string& err) {
+    siginfo_t ended{};
+    while (!contains(read_text(err), said)) {
+      // One that ends without a word is not waited for.
+      if (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+          ended.si_pid == child)
+        return;
+      usleep(2000);
+    }
+    kill(child, SIGINT);
+  });
 }
 
 Result run_on_terminal(const std::vector<std::string>& arguments, int columns,

@@ -16,7 +16,9 @@ struct Result {
 // `environment` is "NAME=value".
 Result run_program(const std::vector<std::string>& arguments,
                    const std::vector<std::string>& environment = {});
-// The same with both on one pseudo-terminal of `columns` columns; all output is in `out`.
+// The same, and sends SIGINT once `said` stands in its stderr.
+Result interrupt_program(const std::vector<std::string>& arguments, const std::string& said);
+// As run_program with both on one pseudo-terminal of `columns` columns; all output is in `out`.
 Result run_on_terminal(const std::vector<std::string>& arguments, int columns,
                        const std::vector<std::string>& environment = {});
 
