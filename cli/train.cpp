@@ -128,18 +128,17 @@ Table summary_table(const RunSummary& s) {
 // The rows that lost the most bits, of the last window that ran beside fp64.
 Table shadow_table(const ShadowReport& report, std::size_t rows) {
   constexpr auto kMeasured = Provenance::measured;
-  Table table(concat("bits lost, before window ", report.step + 1),
-              {{"pass"},
-               {"node"},
-               {"operation"},
-               {"tensor"},
-               {"dtype"},
-               {"bits_lost", kMeasured, 3},
-               {"local_bits", kMeasured, 3},
-               {"local_max_ulp", kMeasured, 3},
-               {"local", kMeasured, 3},
-               {"total_bits", kMeasured, 3},
-               {"total", kMeasured, 3}});
+  Table table(concat("bits lost, before window ", report.step), {{"pass"},
+                                                                 {"node"},
+                                                                 {"operation"},
+                                                                 {"tensor"},
+                                                                 {"dtype"},
+                                                                 {"bits_lost", kMeasured, 3},
+                                                                 {"local_bits", kMeasured, 3},
+                                                                 {"local_max_ulp", kMeasured, 3},
+                                                                 {"local", kMeasured, 3},
+                                                                 {"total_bits", kMeasured, 3},
+                                                                 {"total", kMeasured, 3}});
   for (std::size_t i = 0; i < std::min(rows, report.rows.size()); ++i) {
     const ShadowRow& r = report.rows[i];
     const bool output = r.tensor == "output" && !r.name.empty();

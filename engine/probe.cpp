@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/step/scaler_transition.h"
+
 namespace roundoff {
 
 namespace {
@@ -30,6 +32,20 @@ std::string_view name(ProbedTensor::Kind kind) {
       return "gradient";
     case ProbedTensor::Kind::parameter:
       return "parameter_gradient";
+  }
+  return "?";
+}
+
+std::string_view name(NonFinite::Pass pass) {
+  switch (pass) {
+    case NonFinite::Pass::none:
+      return "none";
+    case NonFinite::Pass::forward:
+      return "forward";
+    case NonFinite::Pass::backward:
+      return "backward";
+    case NonFinite::Pass::unscale:
+      return "unscale";
   }
   return "?";
 }
@@ -229,6 +245,10 @@ FittedScale Probe::fitted_scale(double kept) const {
       fitted.limit = concat(name(t->kind), " ", t->index, " ",
                             t->operation.empty() ? std::string_view(t->name) : t->operation);
     }
+  }
+  if (fitted.largest > kMaxLossScale) {
+    fitted.largest = kMaxLossScale;
+    fitted.limit = "no gradient: no loss scale is larger";
   }
   if (!finite) {
     fitted.largest = 0;

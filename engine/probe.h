@@ -51,15 +51,17 @@ struct NonFinite {
   // One sentence; empty where there is none.
   std::string text() const;
 };
+std::string_view name(NonFinite::Pass pass);
 
 // Which loss scales a step's gradients allow, judged from one run of it. Powers of two.
 struct FittedScale {
-  // The largest with which no stored gradient of the step overflows; 0 where the run held
-  // infinities or NaN, so that the true magnitudes are not known: run it again with a smaller
-  // scale. Exact for operations that are linear in the gradient, up to what the run's own scale
-  // lost to underflow; accumulators inside an operation are not seen.
+  // The largest with which no stored gradient of the step overflows, at most kMaxLossScale, which
+  // is the largest that a loss scaler takes; 0 where the run held infinities or NaN, so that the
+  // true magnitudes are not known: run it again with a smaller scale. Exact for operations that are
+  // linear in the gradient, up to what the run's own scale lost to underflow; accumulators inside
+  // an operation are not seen.
   double largest = 0;
-  std::string limit;  // the tensor that overflows first
+  std::string limit;  // the tensor that overflows first, or that none does
   // The smallest with which at most 1 - `kept` of the non-zero elements of the 16-bit gradients
   // lie below their format's smallest subnormal; 0 where no gradient is 16-bit. Elements that the
   // run's own scale flushed to zero are not seen.

@@ -97,13 +97,11 @@ std::string json_line(const ProbeLine& line) {
   json["skip"] = line.skip_reason.empty() ? Json() : Json(line.skip_reason);
   if (!line.probed) return json.dump();
   if (line.first) {
-    json["first_nonfinite"] = {{"text", line.first.text()},
-                               {"node", line.first.node},
-                               {"operation", line.first.operation},
-                               {"node_name", line.first.node_name},
-                               {"tensor", line.first.tensor},
-                               {"dtype", name(line.first.dtype)},
-                               {"micro_batch", line.first.micro_batch}};
+    json["first_nonfinite"] = {
+        {"text", line.first.text()},         {"pass", name(line.first.pass)},
+        {"node", line.first.node},           {"operation", line.first.operation},
+        {"node_name", line.first.node_name}, {"tensor", line.first.tensor},
+        {"dtype", name(line.first.dtype)},   {"micro_batch", line.first.micro_batch}};
   } else {
     json["first_nonfinite"] = nullptr;
   }

@@ -345,7 +345,7 @@ ShadowReport shadow_step(Trainer& trainer) {
   ShadowReport report =
       shadow_step(context, trainer.model(), *twin, window.front(), trainer.scaler().scale(),
                   {.label_smoothing = trainer.config().label_smoothing});
-  report.step = trainer.steps_done();
+  report.step = trainer.steps_done() + 1;
   return report;
 }
 

@@ -47,7 +47,7 @@ struct ShadowRow {
 };
 
 struct ShadowReport {
-  std::int64_t step = 0;     // windows before it
+  std::int64_t step = 0;     // the window that it ran before, from 1
   std::int64_t samples = 0;  // of the micro-batch that was run
   double scale = 1;
   double loss = 0;  // mean, low precision

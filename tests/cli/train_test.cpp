@@ -206,6 +206,47 @@ TEST_CASE("probe and shadow write what they saw, and leave the run as it is") {
   check_usage(train({"--probe", "-1", "--out", folder.path("c")}), "every -1 windows");
 }
 
+TEST_CASE("probe and shadow count windows as the metrics do, and name the pass that overflowed") {
+  const test::TemporaryFolder folder;
+  const auto records = [&](const std::string& file) {
+    std::vector<nlohmann::json> all;
+    std::istringstream in(test::read_text(folder.path(file)));
+    for (std::string line; std::getline(in, line);) all.push_back(nlohmann::json::parse(line));
+    return all;
+  };
+  const auto run = [&](const char* name, const Strings& more) {
+    Strings all{"--steps", "3",     "--amp-check",     "off",     "--probe", "2",
+                "--quiet", "--out", folder.path(name), "--shadow"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Result r = run_program(train(all));
+    CAPTURE(r.err);
+    REQUIRE(r.status == 0);
+  };
+  run("a", {"--precision", "fp16", "--scale", "1099511627776"});
+  const auto metrics = records("a/metrics.jsonl");
+  const auto probe = records("a/probe.jsonl");
+  const auto shadow = nlohmann::json::parse(test::read_text(folder.path("a/shadow.json")));
+  REQUIRE(metrics.size() == 3);
+  REQUIRE(probe.size() == 3);  // the skipped window between two probes has a line, too
+  REQUIRE(shadow["windows"].size() == 2);
+  CHECK(metrics[0]["step"] == 1);
+  CHECK(probe[0]["step"] == 1);
+  CHECK(shadow["windows"][0]["step"] == 1);
+  CHECK(shadow["windows"][1]["step"] == metrics[2]["step"]);
+  CHECK(metrics[0]["did_step"] == false);
+  CHECK(probe[0]["first_nonfinite"]["pass"] == "backward");
+  // A scale that is named is one that --scale takes.
+  for (const char* precision : {"fp32", "bf16"}) {
+    run(precision, {"--precision", precision});
+    const auto lines = records(std::string(precision) + "/probe.jsonl");
+    const auto fits = lines[0]["scale_that_fits"];
+    CHECK(fits["largest"] == 0x1p126);
+    CHECK(contains(fits["limit"].get<std::string>(), "no loss scale is larger"));
+  }
+  CHECK(run_program(train({"--steps", "1", "--scale", "85070591730234615865843651857942052864"}))
+            .status == 0);
+}
+
 TEST_CASE("verbose shows the dtype of every node, weight and gradient") {
   const Result r =
       run_program(train({"--precision", "bf16", "--steps", "1", "--verbose", "--quiet"}));
