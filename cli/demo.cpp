@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr Precision kPrecisions[] = {Precision::fp32, Precision::bf16, Precision::fp16};
-// Marks a folder as this command's own, which it may write again.
+// Marks a folder as this command's own, which --overwrite writes again.
 constexpr const char* kMark = "demo.json";
 constexpr const char* kReport = "report";
 
@@ -31,6 +31,7 @@ struct Options {
   CommonOptions common;
   TrainOptions train;
   std::string out = "runs/demo";
+  bool overwrite = false;
 };
 
 std::string format(const char* pattern, double a, double b = 0, double c = 0) {
@@ -141,9 +142,14 @@ void add_notes(Table& table, const std::vector<RunSummary>& runs, const TrainCon
   table.add_note(concat("the report: ", (out / kReport / "index.html").string()));
 }
 
-void check_folder(const fs::path& out) {
+void check_folder(const fs::path& out, bool overwrite) {
   std::error_code error;
-  if (!fs::exists(out) || fs::exists(out / kMark)) return;
+  if (!fs::exists(out)) return;
+  if (fs::exists(out / kMark)) {
+    if (overwrite) return;
+    throw UsageError(concat("[demo] --out ", out.string(),
+                            " exists; --overwrite replaces the demonstration in it"));
+  }
   if (!fs::is_directory(out) || !fs::is_empty(out, error))
     throw UsageError(concat("[demo] --out ", out.string(),
                             " exists and is not an earlier demonstration; name another folder"));
@@ -176,23 +182,25 @@ void write_page(const fs::path& out, const Table& table, const std::vector<RunSu
 
 int run(const Options& o, const CLI::App& command, Console& console) {
   const fs::path out = o.out;
-  check_folder(out);
+  check_folder(out, o.overwrite);
   TrainConfig config = train_config(o.train);
   const Dataset data = load_dataset(config.data);
   console.check(o.common);
   const std::string environment = environment_json(console.command_line(), data.sources);
-  std::error_code error;
-  fs::create_directories(out, error);
-  if (error) fail_file("demo", out.string(), "the folder cannot be made: ", error.message());
-  write_file_atomically(out / kMark, environment);
+  const std::vector<std::string_view> no_settings{"out",  "overwrite", "precision",
+                                                  "json", "csv",       "quiet"};
 
   std::vector<RunSummary> runs;
   for (const Precision precision : kPrecisions) {
     config.precision = precision;
     const std::string folder(name(precision));
-    std::string settings = resolved_config(command, {"out", "precision", "json", "csv", "quiet"});
+    std::string settings = resolved_config(command, no_settings);
     settings += "precision = \"" + folder + "\"\n";
-    const auto on_start = [&] { open_run_folder(out / folder, settings, environment); };
+    // What is refused leaves nothing behind.
+    const auto on_start = [&] {
+      open_run_folder(out / folder, settings, environment);
+      write_file_atomically(out / kMark, environment);
+    };
     runs.push_back(run_with_progress(config, data, {.out = out / folder}, label(precision), console,
                                      on_start));
     if (runs.back().interrupted)
@@ -200,8 +208,7 @@ int run(const Options& o, const CLI::App& command, Console& console) {
   }
   Table table = demo_table(runs);
   add_notes(table, runs, config, out);
-  write_page(out, table, runs, environment,
-             resolved_config(command, {"out", "precision", "json", "csv", "quiet"}), console);
+  write_page(out, table, runs, environment, resolved_config(command, no_settings), console);
   console.emit(table, o.common);
   return kDone;
 }
@@ -222,6 +229,7 @@ Command add_demo(CLI::App& app) {
   command->add_option("--out", o->out, "Folder of the three runs")
       ->type_name("DIR")
       ->capture_default_str();
+  command->add_flag("--overwrite", o->overwrite, "Replace the demonstration that lies in --out");
   add_common_options(*command, o->common, true);
   add_examples(*command,
                {"roundoff demo", "roundoff demo --data glyphs --epochs 2 --out runs/glyphs"});

@@ -403,9 +403,11 @@ TEST_CASE("demo compares three precisions in one table, with what it does not sh
   const std::string page = test::read_text(out + "/report/index.html");
   CHECK(contains(page, "Paired differences from fp32"));
   CHECK_FALSE(contains(page, "WARNING"));
-  // Its own folder it writes again; another's it does not.
+  // Its own folder it writes again where it is told to; another's it does not.
+  check_usage(demo, "--overwrite replaces the demonstration in it");
+  CHECK(test::read_text(out + "/report/index.html") == page);
   Strings json = demo;
-  json.insert(json.end(), {"--json", "-"});
+  json.insert(json.end(), {"--overwrite", "--json", "-"});
   const Result again = run_program(json);
   REQUIRE(again.status == 0);
   const auto rows = nlohmann::json::parse(again.out)["rows"];
@@ -413,5 +415,19 @@ TEST_CASE("demo compares three precisions in one table, with what it does not sh
   CHECK(rows[1]["gradient cosine"].get<double>() > 0.99);
   const std::string other = folder.path("other");
   fs::create_directories(other + "/mine");
-  check_usage({"demo", "--data", "glyphs", "--out", other}, "not an earlier demonstration");
+  check_usage({"demo", "--data", "glyphs", "--overwrite", "--out", other},
+              "not an earlier demonstration");
+  // What is refused leaves nothing behind, and loses nothing.
+  const std::string fresh = folder.path("fresh");
+  const Strings bad{"demo",    "--data",         "glyphs",       "--model",
+                    "convnet", "--reproducible", "--batch-norm", "--out"};
+  Strings refused = bad;
+  refused.push_back(fresh);
+  check_usage(refused, "reproducible does not go with BatchNorm");
+  CHECK_FALSE(fs::exists(fresh));
+  const std::string before = test::read_text(out + "/fp32/summary.json");
+  refused = bad;
+  refused.insert(refused.end(), {out, "--overwrite"});
+  check_usage(refused, "reproducible does not go with BatchNorm");
+  CHECK(test::read_text(out + "/fp32/summary.json") == before);
 }
