@@ -34,6 +34,10 @@ std::string quoted(const std::string& field) {
   return out + '"';
 }
 
+std::string with_unit(const Column& column) {
+  return column.unit.empty() ? column.name : concat(column.name, " (", column.unit, ")");
+}
+
 }  // namespace
 
 std::string shortest(double value) {
@@ -73,8 +77,7 @@ void Table::print(std::ostream& out, int limit) const {
       kinds.push_back(c.provenance);
 
   Lines lines(1);
-  for (const Column& c : columns_)
-    lines[0].push_back(c.unit.empty() ? c.name : c.name + " (" + c.unit + ")");
+  for (const Column& c : columns_) lines[0].push_back(with_unit(c));
   if (kinds.size() > 1) {
     lines.emplace_back();
     for (const Column& c : columns_) lines[1].emplace_back(name(c.provenance));
@@ -141,8 +144,8 @@ std::string Table::csv() const {
     const Column& c = columns_[i];
     if (i != 0) out += ',';
     out += quoted(c.provenance == Provenance::none
-                      ? c.name
-                      : c.name + " [" + std::string(name(c.provenance)) + "]");
+                      ? with_unit(c)
+                      : concat(with_unit(c), " [", name(c.provenance), "]"));
   }
   out += "\r\n";
   for (const auto& row : rows_) {

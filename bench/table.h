@@ -45,7 +45,8 @@ class Table {
   // where all numbers share it. A table wider than `width` columns is printed as a block a row
   // instead; 0 is any width.
   void print(std::ostream& out, int width = 0) const;
-  // RFC 4180; a header of "name" or "name [provenance]"; numbers in full.
+  // RFC 4180; a header of "name (unit) [provenance]", as far as a column has them; numbers in
+  // full.
   std::string csv() const;
   // {"table", "columns": [{"name", "provenance", "unit"}], "rows": [{...}], "notes": [...]}; a
   // non-finite number is null beside "name_class": "inf", "-inf" or "nan".

@@ -68,7 +68,7 @@ TEST_CASE("a table too wide for its terminal is printed in blocks") {
 
 TEST_CASE("a table as CSV: quoted where it must be, numbers in full, provenance in the header") {
   CHECK(example().csv() ==
-        "name,seconds [measured],steps [counted],good\r\n"
+        "name,seconds (s) [measured],steps [counted],good\r\n"
         "\"a, \"\"b\"\"\",0.123456,12,yes\r\n"
         "c,-inf,,no\r\n");
 }
