@@ -20,6 +20,12 @@ namespace roundoff::cli {
 
 namespace {
 
+using Json = nlohmann::ordered_json;
+
+std::string text_of(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 // The value after "key :" in a file like /proc/cpuinfo; empty where there is none.
 std::string field(const std::filesystem::path& path, const std::string& key) {
   std::ifstream in(path);
@@ -98,7 +104,7 @@ std::string environment_json(std::span<const std::string> command_line,
                              std::span<const SourceFile> data) {
   const BuildInfo b = build_info();
   const MachineInfo m = machine_info();
-  nlohmann::ordered_json j;
+  Json j;
   j["roundoff"] = b.version;
   j["commit"] = b.commit;
   j["compiler"] = b.compiler;
@@ -111,10 +117,26 @@ std::string environment_json(std::span<const std::string> command_line,
   j["gpus"] = m.gpus;
   j["gpu_driver"] = m.gpu_driver;  // empty where there is none
   j["command_line"] = std::vector<std::string>(command_line.begin(), command_line.end());
-  j["data"] = nlohmann::ordered_json::array();
+  j["data"] = Json::array();
   for (const SourceFile& file : data)
     j["data"].push_back({{"file", file.name}, {"sha256", file.sha256}});
-  return j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return text_of(j);
+}
+
+std::string resumed_environment_json(const std::string& earlier,
+                                     std::span<const std::string> command_line,
+                                     std::span<const SourceFile> data) {
+  Json j = Json::parse(earlier, nullptr, false);
+  if (!j.is_object() || !j.contains("command_line")) return environment_json(command_line, data);
+  if (!j.contains("resumed") || !j["resumed"].is_array()) j["resumed"] = Json::array();
+  const BuildInfo b = build_info();
+  const MachineInfo m = machine_info();
+  j["resumed"].push_back(
+      {{"roundoff", b.version},
+       {"commit", b.commit},
+       {"cpu", m.cpu},
+       {"command_line", std::vector<std::string>(command_line.begin(), command_line.end())}});
+  return text_of(j);
 }
 
 }  // namespace roundoff::cli

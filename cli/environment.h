@@ -48,4 +48,10 @@ Device parse_device(const std::string& text);
 std::string environment_json(std::span<const std::string> command_line,
                              std::span<const SourceFile> data);
 
+// The same of a run that goes on: `earlier`, its environment.json, with a record under "resumed" of
+// what it goes on with. Text that is not such a file is replaced.
+std::string resumed_environment_json(const std::string& earlier,
+                                     std::span<const std::string> command_line,
+                                     std::span<const SourceFile> data);
+
 }  // namespace roundoff::cli

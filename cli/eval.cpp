@@ -63,7 +63,19 @@ void check_preparation(const fs::path& file, const CheckpointModel& saved, const
                        numbers(data.normalization.deviation), ": it was prepared otherwise"));
 }
 
-int run(const Options& o, Console& console) {
+// What would be read and then change nothing is refused.
+void check_corruption_flags(const Options& o, const CLI::App& command, const Dataset& data) {
+  for (const char* flag : {"--severity", "--seed"}) {
+    if (command.get_option(flag)->count() == 0) continue;
+    if (o.split != "corrupt")
+      throw UsageError(concat("[eval] ", flag, " goes with --split corrupt; --split is ", o.split));
+    if (data.corrupted.has_value())
+      throw UsageError(concat("[eval] ", flag, " does not go with ", data.name,
+                              ", which has a corrupted set of its own: nothing is spoilt here"));
+  }
+}
+
+int run(const Options& o, const CLI::App& command, Console& console) {
   if (o.split != "val" && o.split != "test" && o.split != "corrupt")
     throw UsageError(concat("[eval] --split is '", o.split, "'; val, test or corrupt expected"));
   if (o.severity < 1 || o.severity > 5)
@@ -77,6 +89,7 @@ int run(const Options& o, Console& console) {
   const CheckpointModel saved = read_checkpoint_model(file);
   const Dataset data = load_dataset(data_of(o, file, saved));
   check_preparation(file, saved, data);
+  check_corruption_flags(o, command, data);
 
   Context context(device == Device::cpu ? nullptr : simt::open(device));
   const std::unique_ptr<Model> model = make_model(saved.model);
@@ -129,7 +142,7 @@ int run(const Options& o, Console& console) {
       add(std::string(name(static_cast<Corruption>(kind))), n, correct, {});
     }
     table.add_note(concat("the test images spoilt at severity ", o.severity, " of 5, seed ", o.seed,
-                          ", one kind after the other (docs/training.md)"));
+                          ", one kind after the other (docs/studies.md)"));
   }
   table.add_note("low and high: Wilson's 95% interval over the images; loss: mean cross-entropy");
   console.emit(table, o.common);
@@ -149,7 +162,9 @@ Command add_eval(CLI::App& app) {
   command->add_option("--split", o->split, "val, test or corrupt")->capture_default_str();
   command->add_option("--data", o->data, "Where the data lie; by default what the run trained on");
   command->add_option("--device", o->device, "cpu, sim or cuda")->capture_default_str();
-  command->add_option("--severity", o->severity, "corrupt: how badly, 1 to 5")
+  command
+      ->add_option("--severity", o->severity,
+                   "corrupt: how badly, 1 to 5; not for data with a corrupted set of its own")
       ->capture_default_str();
   command->add_option("--seed", o->seed, "corrupt: of the noise and the shifts")
       ->capture_default_str();
@@ -157,9 +172,9 @@ Command add_eval(CLI::App& app) {
   add_examples(*command, {"roundoff eval --checkpoint runs/a --split test",
                           "roundoff eval --checkpoint runs/a/last.safetensors --split corrupt "
                           "--severity 5 --json -"});
-  return {command, [o](Console& console) {
+  return {command, [o, command](Console& console) {
             console.set_quiet(o->common.quiet);
-            return run(*o, console);
+            return run(*o, *command, console);
           }};
 }
 

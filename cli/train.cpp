@@ -42,6 +42,11 @@ AmpCheck parse_amp_check(const std::string& text) {
   throw UsageError(concat("[train] --amp-check is '", text, "'; stop, fallback or off expected"));
 }
 
+std::string text_of(const fs::path& path) {
+  const Bytes bytes = read_file(path);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 // The dtype of every node, weight and gradient of one forward and backward pass.
 class DtypeReport : public NodeObserver {
  public:
@@ -185,6 +190,11 @@ int run(const Options& o, const CLI::App& command, Console& console) {
     if (out.empty()) return;
     if (resume) {
       write_file_atomically(out / "config.toml", resolved);
+      std::error_code error;
+      const fs::path environment = out / "environment.json";
+      const std::string earlier = fs::exists(environment, error) ? text_of(environment) : "";
+      write_file_atomically(
+          environment, resumed_environment_json(earlier, console.command_line(), data.sources));
     } else {
       open_run_folder(out, resolved, environment_json(console.command_line(), data.sources));
     }

@@ -472,10 +472,13 @@ std::string summary_json(const RunSummary& s) {
   memory["activations_peak_at"] = s.memory.activation_peak_node;
   json["memory"] = memory;
   nlohmann::ordered_json provenance;
-  for (const char* key : {"seconds", "images_per_second", "peak_rss_bytes", "train_loss",
-                          "val_accuracy", "test_accuracy", "first_grad_norm"})
+  for (const char* key :
+       {"train_loss", "val_loss", "val_accuracy", "val_interval", "test_loss", "test_accuracy",
+        "test_interval", "first_grad_norm", "seconds", "images_per_second", "peak_rss_bytes"})
     provenance[key] = "measured";
-  for (const char* key : {"steps", "updates", "skipped", "memory"}) provenance[key] = "counted";
+  for (const char* key :
+       {"steps", "updates", "skipped", "final_scale", "test_samples", "best_epoch", "memory"})
+    provenance[key] = "counted";
   json["provenance"] = provenance;
   return json.dump(2) + "\n";
 }

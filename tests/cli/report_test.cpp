@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,7 @@
 
 #include "cli/command.h"
 #include "cli/compare_runs.h"
+#include "engine/io/npy.h"
 #include "tests/cli/run_program.h"
 
 using namespace roundoff;
@@ -28,8 +30,9 @@ Json read_json(const std::string& path) { return Json::parse(read_text(path)); }
 
 // A run of a few windows on generated data.
 void train(const std::string& out, const Strings& more) {
-  Strings all{"train",  "--model", "mlp", "--hidden", "8",     "--data",
-              "glyphs", "--steps", "6",   "--quiet",  "--out", out};
+  Strings all{"train", "--model", "mlp", "--hidden", "8", "--steps", "6", "--quiet", "--out", out};
+  if (std::find(more.begin(), more.end(), "--data") == more.end())
+    all.insert(all.end(), {"--data", "glyphs"});
   all.insert(all.end(), more.begin(), more.end());
   const Result r = run_program(all);
   CAPTURE(r.err);
@@ -212,6 +215,67 @@ TEST_CASE("eval finds what the run's summary says, and takes a folder or a file"
   // glyphs have a corrupted set of their own.
   const Result own = run_program({"eval", "--checkpoint", a, "--split", "corrupt", "--json", "-"});
   CHECK(Json::parse(own.out)["rows"][0]["corruption"] == "the data's own");
+  // What would change nothing is refused.
+  for (const char* flag : {"--severity", "--seed"}) {
+    CAPTURE(flag);
+    for (const char* split : {"corrupt", "val"}) {
+      const Result r = run_program({"eval", "--checkpoint", a, "--split", split, flag, "3"});
+      CHECK(r.status == cli::kUsage);
+      CHECK(is_one_line_error(r.err, "eval"));
+      CHECK(contains(r.err, flag));
+      CHECK(contains(r.err, std::string(split) == "corrupt" ? "a corrupted set of its own"
+                                                            : "goes with --split corrupt"));
+    }
+  }
+}
+
+TEST_CASE("eval --split corrupt spoils the test images of data without a corrupted set") {
+  const test::TemporaryFolder folder;
+  // Two classes: the left half is bright, or the right one.
+  const auto write = [&](const std::string& role, std::int64_t n) {
+    HostArray x(ElementType::u8, {n, 8, 8});
+    HostArray y(ElementType::i64, {n});
+    for (std::int64_t i = 0; i < n; ++i) {
+      y.as<std::int64_t>()[static_cast<std::size_t>(i)] = i % 2;
+      for (std::int64_t p = 0; p < 64; ++p)
+        x.as<std::uint8_t>()[static_cast<std::size_t>(64 * i + p)] =
+            static_cast<std::uint8_t>(((p % 8 < 4) == (i % 2 == 0) ? 180 : 60) + (7 * i + p) % 40);
+    }
+    write_npy(folder.path("x_" + role + ".npy"), x);
+    write_npy(folder.path("y_" + role + ".npy"), y);
+  };
+  write("train", 200);
+  write("test", 52);
+  const std::string a = folder.path("a");
+  train(a, {"--data", "npy:" + folder.path("")});
+  const auto eval = [&](const Strings& more) {
+    Strings all{"eval", "--checkpoint", a, "--split", "corrupt", "--json", "-"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Result r = run_program(all);
+    CAPTURE(r.err);
+    REQUIRE(r.status == cli::kDone);
+    return Json::parse(r.out);
+  };
+  const Json table = eval({});
+  REQUIRE(table["rows"].size() == 6);
+  CHECK(table["rows"][0]["corruption"] == "all in turn");
+  CHECK(table["rows"][0]["n"] == 52);
+  std::int64_t n = 0;
+  std::int64_t correct = 0;
+  for (std::size_t kind = 1; kind < 6; ++kind) {
+    n += table["rows"][kind]["n"].get<std::int64_t>();
+    correct += table["rows"][kind]["correct"].get<std::int64_t>();
+  }
+  CHECK(n == 52);
+  CHECK(table["rows"][0]["correct"] == correct);
+  CHECK(contains(table["notes"][0].get<std::string>(), "severity 3 of 5, seed 1"));
+  CHECK(contains(table["notes"][0].get<std::string>(), "docs/studies.md"));
+  // The defaults, and other numbers: other images, and the same ones again.
+  CHECK(eval({"--severity", "3", "--seed", "1"}) == table);
+  const Json severe = eval({"--severity", "5"});
+  CHECK(severe["rows"][0]["loss"] != table["rows"][0]["loss"]);
+  CHECK(eval({"--severity", "5"}) == severe);
+  CHECK(eval({"--seed", "2"})["rows"][0]["loss"] != table["rows"][0]["loss"]);
 }
 
 TEST_CASE("eval refuses what is damaged, absent or prepared otherwise, in one line") {

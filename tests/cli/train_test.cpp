@@ -128,6 +128,42 @@ TEST_CASE("a run goes on bit for bit, with its own settings") {
   CHECK(is_one_line_error(absent.err, "read"));
 }
 
+TEST_CASE("a resumed run keeps the command line that it began with, and adds the later ones") {
+  const test::TemporaryFolder folder;
+  const std::string a = folder.path("a");
+  REQUIRE(run_program(train({"--steps", "2", "--out", a})).status == 0);
+  for (const char* steps : {"3", "4"})
+    REQUIRE(run_program({"train", "--resume", a, "--steps", steps}).status == 0);
+  const auto j = nlohmann::json::parse(test::read_text(a + "/environment.json"));
+  CHECK(j["command_line"].back() == a);
+  REQUIRE(j["resumed"].size() == 2);
+  CHECK(j["resumed"][0]["command_line"].back() == "3");
+  CHECK(j["resumed"][1]["command_line"].back() == "4");
+  CHECK(j["resumed"][1]["commit"] == j["commit"]);
+  // One that was lost is written anew, and ends no run.
+  fs::remove(a + "/environment.json");
+  REQUIRE(run_program({"train", "--resume", a, "--steps", "5"}).status == 0);
+  const auto anew = nlohmann::json::parse(test::read_text(a + "/environment.json"));
+  CHECK(anew["command_line"].back() == "5");
+}
+
+TEST_CASE("every number of summary.json that is no setting says where it comes from") {
+  const test::TemporaryFolder folder;
+  const std::string a = folder.path("a");
+  REQUIRE(run_program(train({"--steps", "2", "--out", a})).status == 0);
+  const auto j = nlohmann::json::parse(test::read_text(a + "/summary.json"));
+  const auto& provenance = j["provenance"];
+  const std::vector<std::string> settings{"seed", "micro_batch", "accumulate", "provenance"};
+  for (const auto& entry : j.items()) {
+    if (entry.value().is_string() || entry.value().is_boolean()) continue;
+    if (std::find(settings.begin(), settings.end(), entry.key()) != settings.end()) continue;
+    CAPTURE(entry.key());
+    REQUIRE(provenance.contains(entry.key()));
+    CHECK((provenance[entry.key()] == "measured" || provenance[entry.key()] == "counted"));
+  }
+  for (const auto& entry : provenance.items()) CHECK(j.contains(entry.key()));
+}
+
 TEST_CASE("an existing run is refused, and a failing one with --overwrite loses nothing") {
   const test::TemporaryFolder folder;
   const std::string a = folder.path("a");
