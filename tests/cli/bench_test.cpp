@@ -206,7 +206,7 @@ TEST_CASE("bench: text, CSV and files") {
 
   const Result csv = bench_of({"softmax", "--size", "4x64", "--device", "sim", "--csv", "-"});
   CHECK(contains(csv.out, "launches [counted]"));
-  CHECK(contains(csv.out, "H100_floor_us [predicted]"));
+  CHECK(contains(csv.out, "H100_floor_us (us) [predicted]"));
   CHECK(std::count(csv.out.begin(), csv.out.end(), '\n') == 2);
 
   const TemporaryFolder folder;

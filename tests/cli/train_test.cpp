@@ -369,7 +369,8 @@ TEST_CASE("a reproducible run goes on in another cut, bit for bit; any other run
     const auto left = read_safetensors(folder.path("whole") + file).tensors;
     const auto right = read_safetensors(resumed + file).tensors;
     REQUIRE(left.size() == right.size());
-    for (const auto& [name, tensor] : left) CHECK(bool(right.at(name).bytes == tensor.bytes));
+    for (const auto& tensor : left)
+      CHECK(bool(right.at(tensor.first).bytes == tensor.second.bytes));
   }
   const std::string config = test::read_text(resumed + "/config.toml");
   CHECK(contains(config, "micro-batch = 8\n"));
