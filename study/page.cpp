@@ -41,8 +41,8 @@ std::string tags(const Figure& f) {
     std::string names;
     for (const Series& s : f.series)
       if (s.provenance.value_or(f.provenance) == kind)
-        names += (names.empty() ? "" : "; ") + s.name;
-    out += " " + html(names);
+        names += concat(names.empty() ? "" : "; ", s.name);
+    out += concat(" ", html(names));
   }
   return out;
 }
