@@ -18,8 +18,8 @@ ROUNDOFF_DEVICE_NAMESPACE {
   // Blocks that an SM has room for, at least: 64 registers a thread, and enough bytes in flight.
   inline constexpr int kBlocks = 4;
 
-  // An index that the compiler takes as it is: nvcc loses the alignment of a place that it sees as a
-  // sum, and stores element by element.
+  // An index that the compiler takes as it is: nvcc loses the alignment of a place that it sees as
+  // a sum, and stores element by element.
   ROUNDOFF_DEVICE std::int64_t opaque(std::int64_t i) {
 #if defined(__CUDA_ARCH__)
     asm("" : "+l"(i));
