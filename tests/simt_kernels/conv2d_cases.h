@@ -51,13 +51,13 @@ inline constexpr ConvCase kConvCases[] = {
     {"stride 2 across dilation 3", 1, 9, 11, 8, 5, 3, 3, {2, 2}, {3, 2}, {3, 2}},
     {"3 groups", 2, 6, 7, 8, 16, 3, 3, {2, 1}, {1, 0}, {1, 2}, 3},
     {"2 groups of 2 channels", 1, 5, 5, 2, 3, 3, 3, {1, 1}, {1, 1}, {1, 1}, 2},
-    {"a kernel a channel, 8", 2, 7, 6, 1, 1, 3, 3, {2, 1}, {1, 1}, {1, 1}, 8},
+    {"a kernel a channel, 8", 2, 17, 9, 1, 1, 3, 3, {2, 1}, {1, 1}, {1, 1}, 8},
     {"a kernel a channel, 5", 2, 6, 7, 1, 1, 2, 3, {1, 3}, {0, 1}, {2, 1}, 5},
     {"no samples", 0, 6, 6, 8, 8, 3, 3, {1, 1}, {1, 1}},
     {"patches", 2, 8, 8, 8, 32, 4, 4, {4, 4}},
     {"a stride beyond the kernel", 1, 7, 8, 5, 8, 2, 1, {4, 3}, {1, 0}},
     {"many pixels", 4, 13, 12, 16, 40, 3, 3, {1, 1}, {1, 1}},
-    {"1 x 1", 2, 5, 5, 24, 40, 1, 1},
+    {"1 x 1", 2, 9, 8, 24, 40, 1, 1},
 };
 inline constexpr int kConvCaseCount = static_cast<int>(std::size(kConvCases));
 

@@ -63,6 +63,10 @@ TEST_SUITE("full") {
       const bool accumulate = row[7] == 1 && out == DType::fp32;
       const bool ends = row[7] == 2 && forward;  // bias and relu
       if (ends) p.activation = Activation::relu;
+      // The orders of reproducible training, on the kernels that have them.
+      p.in_order = offset == 1 && !modelled &&
+                   (p.kernel == ProductKernel::automatic || p.kernel == ProductKernel::tiles ||
+                    p.kernel == ProductKernel::naive);
       CAPTURE(c.what);
       CAPTURE(name(p.kernel));
       CAPTURE(row[1]);
