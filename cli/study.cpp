@@ -12,6 +12,7 @@
 #include "cli/study_progress.h"
 #include "engine/data/dataset.h"
 #include "engine/io/file.h"
+#include "study/experiment.h"
 #include "study/report.h"
 #include "study/study.h"
 #include "study/text.h"
@@ -80,15 +81,6 @@ void check_folder(const fs::path& out, bool overwrite, const std::vector<const S
     if (!study::takes_report(out / s->name))
       throw UsageError(concat("[study] ", (out / s->name).string(),
                               " exists and is not a study's report; name another folder"));
-}
-
-// A seed that counts twice would make an interval too narrow.
-void check_seeds(const std::vector<std::uint64_t>& seeds) {
-  for (std::size_t i = 0; i < seeds.size(); ++i)
-    if (std::find(seeds.begin(), seeds.begin() + static_cast<std::ptrdiff_t>(i), seeds[i]) !=
-        seeds.begin() + static_cast<std::ptrdiff_t>(i))
-      throw UsageError(concat("[study] --seeds has ", seeds[i],
-                              " twice; a seed that is repeated is no second run"));
 }
 
 // What --config reads back to these studies, and to the same seeds and data.
@@ -184,7 +176,7 @@ int status_of(const std::vector<Listing>& studies) {
 int run(const Options& o, const CLI::App& command, Console& console) {
   if (o.list) return list_studies(o, console);
   const std::vector<const Study*> studies = chosen(o.names);
-  check_seeds(o.seeds);
+  study::check_seeds(o.seeds);
   const Device device = parse_device(o.device);
   const fs::path out = o.out;
   check_folder(out, o.overwrite, studies);

@@ -132,14 +132,6 @@ Comparison compare(const std::vector<Run>& reference, const std::vector<Run>& ru
   return c;
 }
 
-// Of one seed there is none.
-void add_deviation(std::vector<Cell>& row, const std::vector<double>& accuracies) {
-  if (accuracies.size() < 2)
-    row.emplace_back();
-  else
-    row.emplace_back(100 * standard_deviation(accuracies));
-}
-
 std::string points(const std::optional<Interval>& i) {
   if (!i) return "none";
   return concat("[", digits(100 * i->low, 3), ", ", digits(100 * i->high, 3), "]");
@@ -332,7 +324,7 @@ Result run_amp(const Options& options) {
       const std::vector<double> a = accuracies(p, of);
       if (p == 0) {
         std::vector<Cell> row{"fp32", images, 100 * mean(a)};
-        add_deviation(row, a);
+        add_number(row, 100 * standard_deviation(a));
         row.resize(paired.columns().size());
         paired.add_row(std::move(row));
         continue;
@@ -340,7 +332,7 @@ Result run_amp(const Options& options) {
       const Comparison c = compare(runs[0], runs[p], cluster, of);
       const char* said = c.scenes.interval ? verdict(*c.scenes.interval) : "one scene: no interval";
       std::vector<Cell> row{std::string(name(kPrecisions[p])), images, 100 * mean(a)};
-      add_deviation(row, a);
+      add_number(row, 100 * standard_deviation(a));
       for (const Cell& cell :
            {Cell(100 * c.scenes.mean), Cell(points(c.scenes.interval)),
             Cell(points(c.seeds.interval)), Cell(c.apart),

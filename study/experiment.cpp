@@ -43,12 +43,15 @@ Dataset study_data(const Options& options, const GlyphSettings& settings) {
   return data;
 }
 
+void check_seeds(std::span<const std::uint64_t> seeds) {
+  for (auto at = seeds.begin(); at != seeds.end(); ++at)
+    if (std::find(seeds.begin(), at, *at) != at)
+      throw UsageError(
+          concat("[study] --seeds has ", *at, " twice; a seed that is repeated is no second run"));
+}
+
 std::vector<std::uint64_t> study_seeds(const Options& options, std::int64_t own) {
-  for (std::size_t i = 0; i < options.seeds.size(); ++i)
-    if (std::find(options.seeds.begin(), options.seeds.begin() + static_cast<std::ptrdiff_t>(i),
-                  options.seeds[i]) != options.seeds.begin() + static_cast<std::ptrdiff_t>(i))
-      throw UsageError(concat("[study] seed ", options.seeds[i],
-                              " is there twice; a run that is repeated is no second run"));
+  check_seeds(options.seeds);
   if (!options.seeds.empty()) return options.seeds;
   std::vector<std::uint64_t> seeds(static_cast<std::size_t>(own));
   std::iota(seeds.begin(), seeds.end(), std::uint64_t{1});
@@ -175,6 +178,13 @@ double Experiment::largest_scale(std::span<const MicroBatch> window, double near
 
 StepResult Experiment::step(std::span<const MicroBatch> window, const StepSettings& settings) {
   return train_step(context, *model, *optimizer, scaler, window, settings);
+}
+
+void add_number(std::vector<Cell>& row, double value) {
+  if (std::isnan(value))
+    row.emplace_back();
+  else
+    row.emplace_back(value);
 }
 
 std::vector<std::int64_t> first_samples(std::int64_t n) {

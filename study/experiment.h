@@ -25,8 +25,9 @@ namespace roundoff::study {
 Dataset study_data(const Options& options, const GlyphSettings& settings);
 // Leaves the first n samples, or all where there are fewer.
 void keep_first(Split& split, std::int64_t n);
-// The seeds of `options`, or 1 to `own`. Throws UsageError for a seed that is there twice: it would
-// count as a second run.
+// Throws UsageError for a seed that is there twice: it would make an interval too narrow.
+void check_seeds(std::span<const std::uint64_t> seeds);
+// The seeds of `options`, checked, or 1 to `own`.
 std::vector<std::uint64_t> study_seeds(const Options& options, std::int64_t own);
 // For a study that takes one seed: the first of `options`, or 1; set_one_seed() also writes it into
 // the result, and what was left out.
@@ -90,6 +91,9 @@ class Experiment {
   BatchReader reader_;
   Allocator host_;
 };
+
+// Appends a cell, an empty one for NaN: there is no such number.
+void add_number(std::vector<Cell>& row, double value);
 
 // 0, 1, 2, ... n - 1.
 std::vector<std::int64_t> first_samples(std::int64_t n);

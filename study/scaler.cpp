@@ -188,12 +188,8 @@ void scaler_dynamics(const Options& options, Result& result) {
     begin(options, concat("scaler: ", setting.name));
     const Run r = train(options, data, setting.config, windows);
     std::vector<Cell> row{setting.name, r.windows, r.skipped, power_of_two(r.final_scale)};
-    for (const double mean : {100 * r.flushed, r.difference}) {
-      if (std::isnan(mean))
-        row.emplace_back();
-      else
-        row.emplace_back(mean);
-    }
+    add_number(row, 100 * r.flushed);
+    add_number(row, r.difference);
     row.emplace_back(r.first);
     row.emplace_back(r.last);
     table.add_row(std::move(row));

@@ -232,42 +232,33 @@ TEST_CASE("products by matrix: every cut between matrices has the bits of chains
       }
       expected.push_back(static_cast<double>(total));
     }
+  GemmParams p{.batch = kBatch,
+               .m = kM,
+               .n = kN,
+               .k = kK,
+               .trans_a = true,
+               .stride_a = kK * kM,
+               .stride_b = kK * kN,
+               .sum_batch = true,
+               .order = SumOrder::by_matrix};
+  // A narrow result is rounded once, from the sum of all of them.
+  Array narrow(DType::fp16, {kM, kN}), wide(DType::fp32, {kM, kN});
+  gemm(Ref{}, p, *a, *b, ConstView::absent(), narrow.out(), scratch);
+  gemm(Ref{}, p, *a, *b, ConstView::absent(), wide.out(), scratch);
+  for (std::int64_t i = 0; i < kM * kN; ++i)
+    CHECK(narrow[i] == round_to_format(wide[i], kFp16).value);
   for (int trial = 0; trial < 20; ++trial) {
     Array y(DType::fp32, {kM, kN}, before.values());
     std::int64_t first = 0;
     for (const std::int64_t count : random_cut(kBatch, random)) {
-      gemm(Ref{},
-           {.batch = count,
-            .m = kM,
-            .n = kN,
-            .k = kK,
-            .trans_a = true,
-            .stride_a = kK * kM,
-            .stride_b = kK * kN,
-            .sum_batch = true,
-            .order = SumOrder::by_matrix},
-           rows(a, first, count), rows(b, first, count), ConstView::absent(),
+      p.batch = count;
+      gemm(Ref{}, p, rows(a, first, count), rows(b, first, count), ConstView::absent(),
            y.out(Write::accumulate), scratch);
       first += count;
     }
     CHECK(y.values() == expected);
     CHECK(y.guards_intact());
   }
-  // A narrow result is rounded once, from the sum of all of them.
-  Array narrow(DType::fp16, {kM, kN}), wide(DType::fp32, {kM, kN});
-  const GemmParams whole{.batch = kBatch,
-                         .m = kM,
-                         .n = kN,
-                         .k = kK,
-                         .trans_a = true,
-                         .stride_a = kK * kM,
-                         .stride_b = kK * kN,
-                         .sum_batch = true,
-                         .order = SumOrder::by_matrix};
-  gemm(Ref{}, whole, *a, *b, ConstView::absent(), narrow.out(), scratch);
-  gemm(Ref{}, whole, *a, *b, ConstView::absent(), wide.out(), scratch);
-  for (std::int64_t i = 0; i < kM * kN; ++i)
-    CHECK(narrow[i] == round_to_format(wide[i], kFp16).value);
 }
 
 TEST_CASE(

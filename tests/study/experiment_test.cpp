@@ -110,7 +110,7 @@ TEST_CASE("seeds: a study's own, a person's, none twice") {
   REQUIRE(result.skipped.size() == 1);
   CHECK(result.skipped[0] == "every seed but 7: this study takes one");
   options.seeds = {7, 9, 7};
-  CHECK_THROWS_WITH_AS(study_seeds(options, 3), doctest::Contains("seed 7 is there twice"),
+  CHECK_THROWS_WITH_AS(study_seeds(options, 3), doctest::Contains("--seeds has 7 twice"),
                        UsageError);
 }
 
